@@ -7,7 +7,6 @@ import type { BuildReply, BuildRequest } from '#scheduler/builds/builds.ts';
 import { resolveGrants } from '#scheduler/functions/grants.ts';
 import { manifestModels } from '#scheduler/functions/manifest.ts';
 import { isScript, readScriptFile } from '#scheduler/functions/script-file.ts';
-import { PLATFORM_TENANT } from '#scheduler/functions/types.ts';
 import type { InvocationLimits } from '#scheduler/invocations/types.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import { LiveServer } from '#scheduler/live/server.ts';
@@ -422,12 +421,11 @@ async function build(
   return { ok: true, artifact: { ...outcome.report, poolBytes: poolMb * 2 ** 20 } };
 }
 
-/** Stores the engine of a script, unless it is stored: the version that is registered next keeps it. Engines count with the platform's own tenant. */
+/** Stores the engine of a script, unless it is stored: the version that is registered next keeps it. */
 async function storeEngine({ engines }: FunctionLauncher, { blobs }: Scheduler, script: Uint8Array): Promise<void> {
   const { engine } = readScriptFile(script).header;
   const installed = await engines.installed();
-  if (!installed || installed.hash !== engine || (await blobs.has(engine))) return;
-  await blobs.put(PLATFORM_TENANT, installed.component);
+  if (installed?.hash === engine) await blobs.putEngine(installed.component);
 }
 
 /** Layers of isolation for each confined program that a runtime starts, each with a cache of the program's compiled code. */

@@ -245,6 +245,8 @@ export function createKeys(prefix = 'pie') {
     blob: (hash: string) => at('blob', hash),
     /** Set: function versions that use a component. */
     blobUsers: (hash: string) => at('blob', hash, 'users'),
+    /** Set: hashes of the engines of scripts that runtimes have stored. */
+    engines: at('engines'),
     /**
      * Set with a TTL: tenants that uploaded a component which no function version uses yet, each as the prefix of its account (`account`). The
      * component's bytes count in each of these accounts.

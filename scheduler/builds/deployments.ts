@@ -126,7 +126,7 @@ export class Deployments {
     try {
       const { header, payload } = readScriptFile(component);
       if (header.engine !== null) {
-        if (await this.#parts.blobs.has(header.engine)) return deployment;
+        if (await this.#parts.blobs.hasEngine(header.engine)) return deployment;
         return {
           ok: false,
           code: 'build-failed',

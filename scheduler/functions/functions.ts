@@ -522,6 +522,26 @@ export class Blobs {
     return this.#store.call((redis) => redis.getBuffer(this.#store.keys.blob(hash)), BLOB_DEADLINE_MS);
   }
 
+  /**
+   * Stores the component of an engine of scripts, unless it is stored. Only runtimes call this: a client may name an engine, but not make a component
+   * of a tenant one. An engine counts with the platform's own tenant.
+   */
+  async putEngine(component: Uint8Array): Promise<string> {
+    const hash = createHash('sha256').update(component).digest('hex');
+    if (!(await this.has(hash))) await this.put(PLATFORM_TENANT, component);
+    await this.#store.call((redis) => redis.sadd(this.#store.keys.engines, hash));
+    return hash;
+  }
+
+  /** True for the hash of a stored engine. */
+  async hasEngine(hash: string): Promise<boolean> {
+    const { keys } = this.#store;
+    const [isEngine, isStored] = await this.#store.call((redis) =>
+      Promise.all([redis.sismember(keys.engines, hash), redis.exists(keys.blob(hash))]),
+    );
+    return isEngine === 1 && isStored === 1;
+  }
+
   async has(hash: string): Promise<boolean> {
     return (await this.#store.call((redis) => redis.exists(this.#store.keys.blob(hash)))) === 1;
   }

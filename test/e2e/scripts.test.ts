@@ -76,7 +76,7 @@ describe('a script', () => {
     const other = Buffer.concat([installed.component, Buffer.from([0, 5, 4, 0x6f, 0x74, 0x68, 0x65])]);
     const scheduler = openScheduler({ log: silentLog, connect: () => connectRedis(loadConfig(platform.environment)) });
     try {
-      const engine = await scheduler.blobs.put('default', other);
+      const engine = await scheduler.blobs.putEngine(other);
       const file = readScriptFile(script);
       const named = writeScriptFile({ ...file, header: { ...file.header, engine } });
       const old = await client.deploy({ name: 'script-kept' }, named);
@@ -97,7 +97,7 @@ describe('a script', () => {
     }
   });
 
-  test('is refused when it is damaged, or names an engine that is not there', async () => {
+  test('is refused when it is damaged, or names an engine that is not there, or a component of a tenant', async () => {
     await write('plain.ts', "export const run = async (): Promise<string> => '1';\n");
     const script = await source('plain.ts');
     const { header, payload } = readScriptFile(script);
@@ -109,6 +109,10 @@ describe('a script', () => {
         return true;
       });
     };
+    // A tenant's own function is no engine, although its bytes are stored.
+    const { componentHash } = await client.deploy({ name: 'script-refused' }, new Uint8Array(script));
+    await refused(writeScriptFile({ header: { ...header, engine: componentHash }, payload }), /names the engine/);
+    await client.removeFunction('script-refused');
     await refused(
       writeScriptFile({ header: { ...header, engine: 'a'.repeat(64) }, payload }),
       /names the engine aaaaaaaaaaaa/,

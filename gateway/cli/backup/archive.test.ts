@@ -312,6 +312,7 @@ const KINDS: { readonly [Kind in keyof Keys]: boolean } = {
   releaseChannel: false,
   blob: true,
   blobUsers: true,
+  engines: true,
   build: false,
   blobUploads: false,
   buildChannel: false,

@@ -190,7 +190,7 @@ export function entryCommands(prefix: string, header: EntryHeader, body: Buffer)
 const KEPT = [
   /^(functions|tenant|tenant-keys|schedules|webhook-secret):[^:]+$/,
   /^function:[^:]+:[^:]+(:removed|:history:[^:]+|:conduct:[^:]+)?$/,
-  /^(deployed|removals|tenants|store-sweeps|scheduled-tenants|master-key|drained|shared-folder|audit|guarded-audit)$/,
+  /^(deployed|engines|removals|tenants|store-sweeps|scheduled-tenants|master-key|drained|shared-folder|audit|guarded-audit)$/,
   /^blob:[0-9a-f]{64}(:users)?$/,
   /^key:[0-9a-f]{64}$/,
   /^(audit|guarded-audit):[^:]+$/,
