@@ -151,7 +151,7 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
     stream: items.length > 2 && items.length % 2 === 1 && /^\d+-\d+$/.test(items[0]?.toString() ?? ''),
   }[type];
   // The last condition refuses a name that is not UTF-8.
-  if (!(isKept(key) || wasKept(key)) || !name?.equals(Buffer.from(key)))
+  if (!isKept(key) || !name?.equals(Buffer.from(key)))
     throw new ArchiveFault('The file has a record that no backup has.');
   if (!isWellFormed) throw new ArchiveFault(`The record ${key} of the file is malformed.`);
   return { key, items };
@@ -160,10 +160,9 @@ export function checkedItems({ type }: EntryHeader, body: Buffer): { readonly ke
 const isScore = (item: Buffer): boolean =>
   item.length > 0 && !Number.isNaN(Number(item.toString().replace('inf', 'Infinity')));
 
-/** Commands that write one part of a record; none when a restore leaves the record out. The caller runs the parts in their order. */
+/** Commands that write one part of a record. The caller runs the parts in their order. */
 export function entryCommands(prefix: string, header: EntryHeader, body: Buffer): RestoreCommand[] {
   const { key: name, items } = checkedItems(header, body);
-  if (!isKept(name)) return [];
   const key = `${prefix}:${name}`;
   const { type, first, expiresAt } = header;
   const commands: RestoreCommand[] = [];
@@ -209,11 +208,6 @@ const KEPT = [
 /** True for a record that a backup has. Pure. */
 export function isKept(key: string): boolean {
   return KEPT.some((pattern) => pattern.test(key));
-}
-
-/** True for a record that only older backups contain. Such a backup can be restored, and the restore leaves the record out. Pure. */
-function wasKept(key: string): boolean {
-  return /^account:[^:]+:(redis|redis-ends|latency)$/.test(key);
 }
 
 /** The SHA-256 that the bytes of a component must have, by its key; undefined for other keys. */

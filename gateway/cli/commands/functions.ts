@@ -35,7 +35,7 @@ export const list = defineCommand({
       ]),
       'No function is deployed yet. Next: pie deploy functions/text-completion',
     );
-    // The list is complete without this remark, which an older gateway does not know.
+    // The list is complete without this remark.
     const { pendingFunctions = [] } = await client.ready({ signal }).catch(() => ({}) as Partial<Health>);
     for (const pending of pendingFunctions) terminal.note(pendingLine(pending));
     return EXIT.ok;
