@@ -1,8 +1,9 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { BuildReply } from '#scheduler/builds/builds.ts';
 import { versionOf } from '#scheduler/functions/functions.ts';
 import { DEFAULT_LIMITS, parseManifest } from '#scheduler/functions/manifest.ts';
+import { isScript } from '#scheduler/functions/script-file.ts';
 import { type NewEvent, resultData, type TerminalEvent, type Usage } from '#scheduler/invocations/types.ts';
 import type { RuntimeLease } from '#scheduler/runtimes/lease.ts';
 import type { RuntimeModel } from '#scheduler/runtimes/types.ts';
@@ -20,6 +21,9 @@ import { type RunningServer, type ServeOptions, serve } from '../node/http/serve
 const WAIT_MS = 120_000;
 /** Longer than any test, so that no test needs to renew the lease in time. */
 const LEASE_MS = 600_000;
+
+/** Stands for the component of the runtime's engine of scripts. */
+const ENGINE = Buffer.from('engine');
 
 const TINY: RuntimeModel = {
   name: 'tiny',
@@ -87,8 +91,7 @@ export class GatewayPlatform {
     });
     await scheduler.tenants.ensure('default');
     const apiKey = await newKey(scheduler, 'default', SCOPES);
-    // Stands for the engine of scripts, which a runtime stores at the first build on it.
-    const engine = await scheduler.blobs.put('engines', Buffer.from('engine'));
+    const engine = createHash('sha256').update(ENGINE).digest('hex');
     const lease = await scheduler.runtimes.acquire({ name: 'test-runtime', contract: CONTRACT, slots: 100, engine });
     await lease.describe({ models: [TINY] });
     const control = new NodeControlPlane(scheduler, { log: silentLog, limits: DEFAULT_LIMITS, ...options.control });
@@ -104,7 +107,10 @@ export class GatewayPlatform {
       runtimeId: lease.id,
       build: async ({ componentHash }) => {
         platform.built.push(componentHash);
-        return platform.build((await scheduler.blobs.get(componentHash)) ?? new Uint8Array());
+        const component = (await scheduler.blobs.get(componentHash)) ?? new Uint8Array();
+        // Like a runtime, which stores its engine at the first build of a script.
+        if (isScript(component)) await scheduler.blobs.putEngine(ENGINE);
+        return platform.build(component);
       },
     });
     builder.start();
