@@ -94,6 +94,8 @@ export class Relief {
   #terminations = 0;
   /** True after a change that may let a family return. */
   #mayReturn = false;
+  /** True from `stalled` on, until a family returns or claims frames: meanwhile no family grows, and returns need no reserve. */
+  #isStalled = false;
   /** True when swap refused the last page although it had room: its disk fails. */
   #swapFails = false;
   /** The families whose return was refused last, with the state of memory at that time. */
@@ -106,6 +108,7 @@ export class Relief {
 
   /** As `DeviceMemory.claim`. */
   claim(requester: PageSpace, need: FrameNeed): void {
+    this.#isStalled = false;
     // A preempted family gets frames only when it returns.
     if (requester.contender.isAway && framesNeeded(need, []) > 0) throw this.#hold(requester, need);
     const { account } = requester.contender;
@@ -114,9 +117,11 @@ export class Relief {
       if (this.#fits(need)) return;
       this.#evictCached(account, need, requester.contender);
       if (this.#fits(need)) return;
-      const order = this.#orderOf({ account, pages: framesNeeded(need, []) }, requester.contender);
-      const swapRefused = !this.#swapOut(requester, need, order);
+      const claim = { account, pages: framesNeeded(need, []) };
+      const swapRefused = !this.#swapOut(requester, need, this.#orderOf(claim, requester.contender));
       if (this.#fits(need)) return;
+      // Pages that have just moved count for their tenants no more: what these hold above their shares is gone.
+      const order = this.#orderOf(claim, requester.contender);
       // Leases end before any inferlet gives way, so that no inferlet waits for memory because of a lease.
       if (this.#options.snapshots.leases.giveWayOne((tenant) => this.#tenantGives(tenant, order))) continue;
       // Each iteration ends a lease, preempts a family, ends an inferlet or throws, which bounds the loop.
@@ -158,7 +163,9 @@ export class Relief {
           inTheWay: this.#inTheWay(first, orders),
           share: this.#returningOrder(first, orders).share,
         };
-    family?.return(heldFamilies[heldFamilies.indexOf(family) - 1]);
+    if (!family) return undefined;
+    this.#isStalled = false;
+    family.return(heldFamilies[heldFamilies.indexOf(family) - 1]);
     return family;
   }
 
@@ -171,6 +178,7 @@ export class Relief {
     maxCounted: number,
   ): Contender | undefined {
     const { total } = this.#pool;
+    const isStalled = this.#isStalled;
     const firstOrder = this.#returningOrder(first, orders);
     const base = orders();
     // The first in the order come first: a family that precedes a candidate is found at once.
@@ -200,10 +208,10 @@ export class Relief {
       if (!isPreceded) return family;
       const needed = Math.min(total, family.needed);
       const bound = Math.min(maxAvailable.get(account) ?? Number.POSITIVE_INFINITY, this.#mostFor(family, order));
-      if (!mayReturn({ needed, available: bound, total, isPreceded })) continue;
+      if (!mayReturn({ needed, available: bound, total, isPreceded, isStalled })) continue;
       counted++;
       const available = this.#gained(family, running, order);
-      if (mayReturn({ needed, available, total, isPreceded })) return family;
+      if (mayReturn({ needed, available, total, isPreceded, isStalled })) return family;
       // Add the candidate's own pages, which later candidates may take: `#gained` has not counted them.
       maxAvailable.set(account, Math.min(bound, available + family.resident));
     }
@@ -279,6 +287,7 @@ export class Relief {
       });
       if (!forced) return false;
     }
+    this.#isStalled = true;
     this.noteChange();
     return true;
   }

@@ -149,6 +149,56 @@ test('a claim that lacks only the shares of sleeping tenants gets them when noth
   kit.memory.audit();
 });
 
+test('when nothing can run, one held family that fits returns, although families that precede it neither wait nor end', () => {
+  let nowMs = 0;
+  const kit = makeMemory({ pages: PAGES, preempt: () => undefined, now: () => nowMs });
+  const { relief } = kit.memory;
+  allocateFilled(kit.open({ tenant: 'neighbour' }), 0, PAGES / 2);
+  const elder = kit.open({ tenant: 'worker' });
+  allocateFilled(elder, 0, 20);
+  const [worker, next] = [kit.open({ tenant: 'worker' }), kit.open({ tenant: 'worker' })];
+  for (const space of [worker, next]) {
+    assert.throws(() => space.allocate(0, 12), CallHeld, 'two of the pages are within the share of the neighbour');
+    space.contender.heldCalls++;
+  }
+  elder.free(Uint32Array.of(0, 1));
+  nowMs += 1000;
+  assert.equal(relief.next(), undefined, 'no reserve is left beside its pages');
+  assert.equal(relief.stalled(), true);
+  assert.equal(relief.next(), worker.contender);
+  worker.contender.heldCalls--;
+  assert.equal(relief.next(), undefined, 'the first family takes the free pages');
+  worker.allocate(0, 12);
+  assert.equal(kit.memory.stats().free, 0);
+  kit.memory.audit();
+});
+
+test('a claim within the share takes from idle and then from running families of tenants above theirs, and is not held', () => {
+  const preempted: string[] = [];
+  const kit = makeMemory({
+    pages: PAGES,
+    swapMemoryPages: 1000,
+    preempt: ({ account }) => preempted.push(account.tenant),
+  });
+  const [sleeper, runner, worker] = ['sleeper', 'runner', 'worker'].map((tenant) => kit.open({ tenant })) as [
+    PageSpace,
+    PageSpace,
+    PageSpace,
+  ];
+  allocateFilled(sleeper, 0, 21);
+  sleeper.waiting = true;
+  allocateFilled(runner, 0, 22);
+  allocateFilled(worker, 0, 17);
+  assert.equal(kit.memory.stats().free, 0);
+  allocateFilled(worker, 20, 2);
+  assert.deepEqual(
+    [sleeper, runner].map(({ contender }) => contender.resident),
+    [20, 21],
+  );
+  assert.deepEqual(preempted, ['runner']);
+  kit.memory.audit();
+});
+
 test('a family above its share gets what sleepers hold while others run, once these have slept for a minute; they take it back', () => {
   let nowMs = 0;
   const kit = makeMemory({ pages: PAGES, swapMemoryPages: 1000, preempt: () => undefined, now: () => nowMs });

@@ -64,14 +64,21 @@ test('a protected family leaves last, and only for the oldest family', () => {
 test('a family returns only when a reserve stays free beyond its need, unless it is the oldest that can go on', () => {
   const total = 160;
   const reserve = total >> RESERVE_SHIFT;
-  assert.equal(mayReturn({ needed: 20, available: 20 + reserve, total, isPreceded: true }), true);
-  assert.equal(mayReturn({ needed: 20, available: 19 + reserve, total, isPreceded: true }), false);
+  const isPreceded = true;
+  const isStalled = false;
+  assert.equal(mayReturn({ needed: 20, available: 20 + reserve, total, isPreceded, isStalled }), true);
+  assert.equal(mayReturn({ needed: 20, available: 19 + reserve, total, isPreceded, isStalled }), false);
   assert.equal(
-    mayReturn({ needed: 158, available: 160, total, isPreceded: true }),
+    mayReturn({ needed: 158, available: 160, total, isPreceded, isStalled }),
     true,
     'the pool has only 160 frames',
   );
-  assert.equal(mayReturn({ needed: 158, available: 0, total, isPreceded: false }), true);
+  assert.equal(mayReturn({ needed: 158, available: 0, total, isPreceded: false, isStalled }), true);
+});
+
+test('while no family can run, a family returns when its need is free', () => {
+  assert.equal(mayReturn({ needed: 20, available: 20, total: 160, isPreceded: true, isStalled: true }), true);
+  assert.equal(mayReturn({ needed: 20, available: 19, total: 160, isPreceded: true, isStalled: true }), false);
 });
 
 /** A family in a simulated pool. It makes one token per round, and `PAGE` tokens fill a page. */
@@ -140,7 +147,7 @@ test('in any schedule all families end, the oldest that can go on always advance
           const isPreceded = holding().some((other) => isNewer(returning, other));
           const newer = holding().filter((other) => isNewer(other, returning) && other.protectedSteps === 0);
           const available = total - used() + newer.reduce((sum, one) => sum + pagesOf(one), 0);
-          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, isPreceded })) break;
+          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, isPreceded, isStalled: false })) break;
           Object.assign(returning, { away: false, idle: false, protectedSteps: PROTECTED_TOKENS });
         }
         const oldest = oldestOf(alive.filter(({ away, idle }) => !away && !idle));

@@ -10,7 +10,10 @@ export const PROTECTED_TOKENS = 32;
  */
 export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
 
-/** While a family that precedes it runs, a family returns only when one of 2^RESERVE_SHIFT frames stays free beyond its need, so that others can grow. */
+/**
+ * While a family that precedes it runs, a family returns only when one of 2^RESERVE_SHIFT frames stays free beyond its need, so that others can grow.
+ * While nothing can run, its need is enough.
+ */
 export const RESERVE_SHIFT = 4;
 
 /** A family: an invocation with its children, which leave the device and return together. */
@@ -73,11 +76,14 @@ interface Return {
   readonly total: number;
   /** True when a family that precedes this one runs. Otherwise the returning family is the first that can go on, and returns at once. */
   readonly isPreceded: boolean;
+  /** True when no family has had a call that can run for a while: families that run do not grow, so no reserve is kept for them. */
+  readonly isStalled: boolean;
 }
 
 /** True when a family may return. The reserve keeps the family from being preempted again right away. */
-export function mayReturn({ needed, available, total, isPreceded }: Return): boolean {
+export function mayReturn({ needed, available, total, isPreceded, isStalled }: Return): boolean {
   if (!isPreceded) return true;
+  if (isStalled) return needed <= available;
   const reserve = Math.min(total >> RESERVE_SHIFT, Math.max(0, total - needed));
   return needed + reserve <= available;
 }

@@ -11,8 +11,9 @@ import type { StepGaps } from '../sharing/thread-share.ts';
 import type { ModelSpaces } from './spaces.ts';
 
 /**
- * Time for which the device may do nothing while calls are held. After it, every family (an invocation and its children) counts as waiting, and the
- * oldest family with a held call goes on. Longer than the time between a result and the next call, shorter than most waits that inferlets announce.
+ * Time for which the device may do nothing while calls are held. After it, each family (an invocation and its children) of a tenant that waits for
+ * memory, or that holds more than its share, counts as waiting, and the first held family that fits goes on. Longer than the time between a result and
+ * the next call, shorter than most waits that inferlets announce.
  */
 const STALL_MS = 20;
 /**
