@@ -206,12 +206,17 @@ export class Relief {
         !this.#isInReach(family, order) ||
         running.some((other) => other !== family && (other.isPinned || order.precedes(other, family)));
       if (!isPreceded) return family;
+      // Other tenants take no pages from a family within its tenant's share, and grow into their own shares beside it.
+      const keepsReserve =
+        !isStalled &&
+        (order.excess(account) > 0 ||
+          running.some((other) => other !== family && other.account === account && order.precedes(other, family)));
       const needed = Math.min(total, family.needed);
       const bound = Math.min(maxAvailable.get(account) ?? Number.POSITIVE_INFINITY, this.#mostFor(family, order));
-      if (!mayReturn({ needed, available: bound, total, isPreceded, isStalled })) continue;
+      if (!mayReturn({ needed, available: bound, total, isPreceded, keepsReserve })) continue;
       counted++;
       const available = this.#gained(family, running, order);
-      if (mayReturn({ needed, available, total, isPreceded, isStalled })) return family;
+      if (mayReturn({ needed, available, total, isPreceded, keepsReserve })) return family;
       // Add the candidate's own pages, which later candidates may take: `#gained` has not counted them.
       maxAvailable.set(account, Math.min(bound, available + family.resident));
     }
@@ -229,12 +234,14 @@ export class Relief {
   /** Frames that the family would have after the preemption of all families behind it that are not protected from it. */
   #gained(family: Contender, running: readonly Contender[], order: MemoryOrder<PageAccount>): number {
     const leavingFamilies = new Set<Contender>();
-    let promised = 0;
     for (const other of running) {
-      if (other === family) continue;
-      if (order.precedes(family, other) && !isProtectedFrom(other, family, order)) leavingFamilies.add(other);
-      else promised += other.promised;
+      if (other !== family && order.precedes(family, other) && !isProtectedFrom(other, family, order))
+        leavingFamilies.add(other);
     }
+    let promised = 0;
+    // A family that has just returned may hold no page yet, and does not count as running.
+    for (const other of this.#options.contenders)
+      if (other !== family && !leavingFamilies.has(other)) promised += other.promised;
     // A failing swap refuses pages although it has room. If that room counted, the family would return, be held again at once, and so on without end.
     const room = this.#room(this.#swapFails);
     const gained = framesGained([], this.#movable(leavingFamilies, family, order), room);

@@ -655,9 +655,14 @@ export class Contender implements Preemptible<PageAccount> {
     return frames;
   }
 
-  /** Frames promised to a protected family, whose pages come back as its calls need them. Returns of other families do not count on these frames. */
+  /**
+   * Frames promised to a protected family, whose pages come back as its calls need them. Returns of other families do not count on these frames. None
+   * are promised to one whose inferlets all wait on I/O.
+   */
   get promised(): number {
-    return this.protectedSteps > 0 && !this.#isAway ? this.needed : 0;
+    if (this.#isAway || this.protectedSteps === 0) return 0;
+    for (const space of this.spaces) if (!space.idle) return this.needed;
+    return 0;
   }
 }
 

@@ -153,12 +153,12 @@ test('when nothing can run, one held family that fits returns, although families
   let nowMs = 0;
   const kit = makeMemory({ pages: PAGES, preempt: () => undefined, now: () => nowMs });
   const { relief } = kit.memory;
-  allocateFilled(kit.open({ tenant: 'neighbour' }), 0, PAGES / 2);
+  allocateFilled(kit.open({ tenant: 'neighbour' }), 0, 28);
   const elder = kit.open({ tenant: 'worker' });
   allocateFilled(elder, 0, 20);
   const [worker, next] = [kit.open({ tenant: 'worker' }), kit.open({ tenant: 'worker' })];
   for (const space of [worker, next]) {
-    assert.throws(() => space.allocate(0, 12), CallHeld, 'two of the pages are within the share of the neighbour');
+    assert.throws(() => space.allocate(0, 14), CallHeld, 'two of the pages are within the share of the neighbour');
     space.contender.heldCalls++;
   }
   elder.free(Uint32Array.of(0, 1));
@@ -168,8 +168,34 @@ test('when nothing can run, one held family that fits returns, although families
   assert.equal(relief.next(), worker.contender);
   worker.contender.heldCalls--;
   assert.equal(relief.next(), undefined, 'the first family takes the free pages');
-  worker.allocate(0, 12);
+  worker.allocate(0, 14);
   assert.equal(kit.memory.stats().free, 0);
+  kit.memory.audit();
+});
+
+test('the oldest family of a tenant returns when its pages are within the share, however long older ones of other tenants run', () => {
+  let nowMs = 0;
+  const kit = makeMemory({ pages: PAGES, preempt: () => undefined, now: () => nowMs });
+  const { relief } = kit.memory;
+  const neighbour = kit.open({ tenant: 'neighbour' });
+  allocateFilled(neighbour, 0, PAGES / 2);
+  const elder = kit.open({ tenant: 'worker' });
+  allocateFilled(elder, 0, 12);
+  const [worker, next] = [kit.open({ tenant: 'worker' }), kit.open({ tenant: 'worker' })];
+  for (const space of [worker, next]) {
+    assert.throws(() => space.allocate(0, 20), CallHeld);
+    space.contender.heldCalls++;
+  }
+  elder.free(Uint32Array.of(0, 1));
+  nowMs += 1000;
+  assert.equal(relief.next(), undefined, 'the elder runs, and keeps a reserve to grow');
+  elder.waiting = true;
+  neighbour.contender.stepped();
+  assert.equal(relief.next(), worker.contender);
+  worker.contender.heldCalls--;
+  assert.equal(relief.next(), undefined, 'the free pages are promised');
+  worker.allocate(0, 20);
+  assert.equal(neighbour.contender.resident, PAGES / 2);
   kit.memory.audit();
 });
 

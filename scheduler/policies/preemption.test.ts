@@ -65,20 +65,20 @@ test('a family returns only when a reserve stays free beyond its need, unless it
   const total = 160;
   const reserve = total >> RESERVE_SHIFT;
   const isPreceded = true;
-  const isStalled = false;
-  assert.equal(mayReturn({ needed: 20, available: 20 + reserve, total, isPreceded, isStalled }), true);
-  assert.equal(mayReturn({ needed: 20, available: 19 + reserve, total, isPreceded, isStalled }), false);
+  const keepsReserve = true;
+  assert.equal(mayReturn({ needed: 20, available: 20 + reserve, total, isPreceded, keepsReserve }), true);
+  assert.equal(mayReturn({ needed: 20, available: 19 + reserve, total, isPreceded, keepsReserve }), false);
   assert.equal(
-    mayReturn({ needed: 158, available: 160, total, isPreceded, isStalled }),
+    mayReturn({ needed: 158, available: 160, total, isPreceded, keepsReserve }),
     true,
     'the pool has only 160 frames',
   );
-  assert.equal(mayReturn({ needed: 158, available: 0, total, isPreceded: false, isStalled }), true);
+  assert.equal(mayReturn({ needed: 158, available: 0, total, isPreceded: false, keepsReserve }), true);
 });
 
-test('while no family can run, a family returns when its need is free', () => {
-  assert.equal(mayReturn({ needed: 20, available: 20, total: 160, isPreceded: true, isStalled: true }), true);
-  assert.equal(mayReturn({ needed: 20, available: 19, total: 160, isPreceded: true, isStalled: true }), false);
+test('a family returns when its need is free if no family can take pages from it', () => {
+  assert.equal(mayReturn({ needed: 20, available: 20, total: 160, isPreceded: true, keepsReserve: false }), true);
+  assert.equal(mayReturn({ needed: 20, available: 19, total: 160, isPreceded: true, keepsReserve: false }), false);
 });
 
 /** A family in a simulated pool. It makes one token per round, and `PAGE` tokens fill a page. */
@@ -147,7 +147,7 @@ test('in any schedule all families end, the oldest that can go on always advance
           const isPreceded = holding().some((other) => isNewer(returning, other));
           const newer = holding().filter((other) => isNewer(other, returning) && other.protectedSteps === 0);
           const available = total - used() + newer.reduce((sum, one) => sum + pagesOf(one), 0);
-          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, isPreceded, isStalled: false })) break;
+          if (!mayReturn({ needed: pagesOf(returning) + 1, available, total, isPreceded, keepsReserve: true })) break;
           Object.assign(returning, { away: false, idle: false, protectedSteps: PROTECTED_TOKENS });
         }
         const oldest = oldestOf(alive.filter(({ away, idle }) => !away && !idle));

@@ -12,7 +12,7 @@ export const PROTECTED_DEVICE_STEPS = 8 * PROTECTED_TOKENS;
 
 /**
  * While a family that precedes it runs, a family returns only when one of 2^RESERVE_SHIFT frames stays free beyond its need, so that others can grow.
- * While nothing can run, its need is enough.
+ * Its need is enough for the oldest family of a tenant while it stays within its tenant's share, and for any while nothing can run.
  */
 export const RESERVE_SHIFT = 4;
 
@@ -76,15 +76,14 @@ interface Return {
   readonly total: number;
   /** True when a family that precedes this one runs. Otherwise the returning family is the first that can go on, and returns at once. */
   readonly isPreceded: boolean;
-  /** True when no family has had a call that can run for a while: families that run do not grow, so no reserve is kept for them. */
-  readonly isStalled: boolean;
+  /** True when families that run may grow and take pages from this one. */
+  readonly keepsReserve: boolean;
 }
 
 /** True when a family may return. The reserve keeps the family from being preempted again right away. */
-export function mayReturn({ needed, available, total, isPreceded, isStalled }: Return): boolean {
+export function mayReturn({ needed, available, total, isPreceded, keepsReserve }: Return): boolean {
   if (!isPreceded) return true;
-  if (isStalled) return needed <= available;
-  const reserve = Math.min(total >> RESERVE_SHIFT, Math.max(0, total - needed));
+  const reserve = keepsReserve ? Math.min(total >> RESERVE_SHIFT, Math.max(0, total - needed)) : 0;
   return needed + reserve <= available;
 }
 
