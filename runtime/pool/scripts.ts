@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { lstat, mkdir, readFile, utimes, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readFile, rename, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
@@ -9,7 +9,7 @@ import { textForTenant } from '#scheduler/policies/text-for-tenant.ts';
 import { sha256 } from '../build/artifact/artifact.ts';
 import { type BuildFailure, MAX_DESCRIPTION_BYTES, readPlainFile } from '../build/index.ts';
 import { failureFrom } from '../build/outcome.ts';
-import { publishDirectory } from '../build/publish.ts';
+import { moveDirectory, publishDirectory } from '../build/publish.ts';
 import { Places } from '../build/script/places.ts';
 import { makeTemporary, noteRead, removeTree, sweep } from '../build/store.ts';
 import { toolchain } from '../build/toolchain.ts';
@@ -152,9 +152,15 @@ export async function evaluateInChild(
       writeFile(join(taken, PLACES_FILE), places),
       writeFile(join(taken, META_FILE), `${JSON.stringify(meta, null, 2)}\n`),
     ]);
-    // A damaged artifact of that name is in the way; a whole one was found above, or is equal.
-    if (!(await readScriptArtifact(options.store, component.hash))) await removeTree(join(options.store, hash));
-    await publishDirectory(taken, join(options.store, hash));
+    const directory = join(options.store, hash);
+    if (!(await moveDirectory(taken, directory))) {
+      // A damaged artifact is moved aside in one step, because another evaluation may publish meanwhile. A whole one, which is equal, stays.
+      if (!(await readScriptArtifact(options.store, component.hash)))
+        await rename(directory, join(temporary, 'damaged')).catch((error: NodeJS.ErrnoException) => {
+          if (error.code !== 'ENOENT') throw error;
+        });
+      await publishDirectory(taken, directory);
+    }
     const artifact = await readScriptArtifact(options.store, component.hash);
     if (!artifact) throw new Error(`the artifact ${hash} is not whole`);
     return { ok: true, artifact, cached: false, totalMs: passed() };
