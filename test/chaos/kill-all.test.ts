@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { test } from 'node:test';
 import { loadConfig } from '#infra/config.ts';
 import { connectRedis } from '#infra/redis.ts';
@@ -32,7 +34,9 @@ function killAtOnce(pids: readonly number[]): void {
 }
 
 test('after a SIGKILL of the supervisor no process is left, not even those that build functions in the background', async () => {
-  await using platform = await Platform.start({ functions: 'all' });
+  // A home with artifacts of its own: those that tests share hold every bundled function, so that nothing would be built.
+  const home = await mkdtemp(path.join(os.tmpdir(), 'pie-'));
+  await using platform = await Platform.start({ home, functions: 'all' });
   const deployerAndBuild = ['gateway/cli/bin.js', 'runtime/pool/evaluate-main.ts'];
   await until('a function is being built, and stopped', () => {
     const pids = platformProcesses(platform.supervisorPid);
