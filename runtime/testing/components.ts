@@ -7,7 +7,7 @@ import { makeArtifact } from '../build/artifact/make.ts';
 import { withEngine } from '../build/component/componentize.ts';
 import type { Artifact } from '../build/index.ts';
 import { publishArtifact, readArtifact } from '../build/store.ts';
-import { toolchain } from '../build/toolchain.ts';
+import { toolchain, versionOf } from '../build/toolchain.ts';
 import type { Program } from '../lowering/instance.ts';
 import { ModuleFiles, readProgram } from '../pool/artifacts.ts';
 import { keepPlan } from '../pool/examine.ts';
@@ -16,7 +16,7 @@ import { TEST_ARTIFACTS, TEST_COMPONENTS } from './cache.ts';
 
 /** Builds a JavaScript inferlet, as plain as possible: no bundling and no prelude. */
 export async function testComponent(source: string): Promise<Uint8Array> {
-  const key = sha256(JSON.stringify([toolchain(), source])).slice(0, 32);
+  const key = sha256(JSON.stringify([toolchain(), versionOf('componentize-qjs'), source])).slice(0, 32);
   const path = join(TEST_COMPONENTS, `${key}.wasm`);
   const known = await readFile(path).catch(() => null);
   if (known) return known;

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { artifactHashOf, DEFAULT_MEMORY_PAGES, PLAN_FILE, sha256 } from '../artifact/artifact.ts';
 import { publishFile } from '../publish.ts';
 import { readArtifact } from '../store.ts';
-import { toolchain } from '../toolchain.ts';
+import { toolchain, versionOf } from '../toolchain.ts';
 
 /** The engine on which this installation evaluates new scripts. */
 export interface InstalledEngine {
@@ -15,6 +15,9 @@ export interface InstalledEngine {
   readonly hash: string;
   readonly component: Uint8Array;
 }
+
+/** The engine of an installed package, which was made with the package and needs no componentizer; absent in a clone. */
+export const SHIPPED_ENGINE = fileURLToPath(new URL('engine.wasm', import.meta.url));
 
 /** What an engine is made of, besides the prelude and the tools: a change makes another engine. */
 const SOURCES = [
@@ -27,7 +30,10 @@ const PRELUDE = fileURLToPath(new URL('../component/prelude', import.meta.url));
 
 let folder: Promise<string> | undefined;
 
-/** The folder of this installation's engine. All clones and homes of a user share an engine that is made of the same sources by the same tools. */
+/**
+ * The folder of this installation's engine. All clones and homes of a user share an engine that is made of the same sources by the same tools, and
+ * all installed packages the one that they ship.
+ */
 export function engineFolder(environment: NodeJS.ProcessEnv = process.env): Promise<string> {
   folder ??= engineKey().then((key) =>
     join(environment.XDG_CACHE_HOME || join(homedir(), '.cache'), 'pie', 'engines', key),
@@ -39,11 +45,19 @@ export function engineFolder(environment: NodeJS.ProcessEnv = process.env): Prom
 export const installedArtifacts = async (): Promise<string> => join(await engineFolder(), 'artifacts');
 
 async function engineKey(): Promise<string> {
+  const shipped = await shippedEngine();
+  if (shipped) return sha256(shipped).slice(0, 16);
   const { build: _, ...tools } = toolchain();
-  const hash = createHash('sha256').update(JSON.stringify(tools));
+  const hash = createHash('sha256').update(
+    JSON.stringify({ ...tools, 'componentize-qjs': versionOf('componentize-qjs') }),
+  );
   const prelude = (await readdir(PRELUDE)).sort().map((file) => join(PRELUDE, file));
   for (const file of [...SOURCES, ...prelude]) hash.update(basename(file)).update(await readFile(file));
   return hash.digest('hex').slice(0, 16);
+}
+
+async function shippedEngine(): Promise<Uint8Array | null> {
+  return existsSync(SHIPPED_ENGINE) ? readFile(SHIPPED_ENGINE) : null;
 }
 
 /** Options of the build of an engine's artifact. The limit counts in examinations and evaluations only: an instance's limit is its function's. */
@@ -73,14 +87,13 @@ export async function installedEngine(): Promise<InstalledEngine | null> {
   return null;
 }
 
-/** Returns the engine of this installation. Makes it when there is none: 4 s of CPU time. */
+/** Returns the engine of this installation. A clone makes it when there is none: 3 s of CPU time. */
 export async function ensureEngine(): Promise<InstalledEngine> {
   const known = await installedEngine();
   if (known) return known;
   const directory = await engineFolder();
   await mkdir(directory, { recursive: true });
-  const { makeEngine } = await import('./engine.ts');
-  const component = await makeEngine(directory);
+  const component = (await shippedEngine()) ?? (await (await import('./engine.ts')).makeEngine(directory));
   const hash = sha256(component);
   await publishFile(join(directory, `${hash}.wasm`), component);
   return (await installedEngine()) ?? { hash, component };
