@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { eachBackend } from './testing/each-backend.ts';
-import { allowedMask } from './testing/handlers.ts';
-import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
+import { allowedMask } from '../handlers.ts';
+import { range, run, values, wholeVocabulary } from '../scenario.ts';
+import { topic } from './topic.ts';
 
 /** Checks the kinds of output against each other: top tokens, states, projections, scores and received attention. */
-eachBackend('outputs', (subject) => {
+export const outputs = topic('outputs', (subject) => {
   const { random, close, make } = subject;
 
   test('probabilities sum to one, and the most probable token comes first', async () => {

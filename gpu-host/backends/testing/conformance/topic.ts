@@ -4,28 +4,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe } from 'node:test';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { randomModel } from '../../models/testing/random-model.ts';
-import type { Backend, SequenceInput } from '../backend.ts';
-import { createOnnxBackend } from '../onnx/index.ts';
-import { createReferenceBackend } from '../reference/index.ts';
-import { createTestCudaBackend } from './cuda.ts';
-import { Random, relativeError, sequence } from './scenario.ts';
+import { randomModel } from '#gpu-host/models/testing/random-model.ts';
+import type { Backend, SequenceInput } from '../../backend.ts';
+import { Random, relativeError, sequence } from '../scenario.ts';
 
 /** The pool of every backend under test. */
 export const POOL = { pageSize: 16, pageCount: 16 } as const;
 /** Largest error by {@link relativeError} between two float32 computations of the same values. */
 export const TOLERANCE = 1e-4;
-
-/** Largest error for keys in 8 bits: a key rotated to another position is rounded differently. */
-const NARROW_TOLERANCE = 5e-2;
-const NARROW = 'cuda, keys and values in 8 bits';
-
-const BACKENDS: Readonly<Record<string, (model: LoadedModel) => Promise<Backend>>> = {
-  reference: (model) => createReferenceBackend(model, POOL),
-  onnx: (model) => createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 }),
-  cuda: (model) => createTestCudaBackend(model, POOL),
-  [NARROW]: (model) => createTestCudaBackend(model, { ...POOL, precision: 'bf16', kv: 'fp8' }),
-};
 
 /** The environment of a conformance test. `model` and `backend` exist inside tests only. */
 interface Subject {
@@ -37,10 +23,21 @@ interface Subject {
   readonly make: (inputs: Uint32Array | Float32Array, rest?: Parameters<typeof sequence>[2]) => SequenceInput;
 }
 
-/** Defines the same tests for every backend, each with its own tiny random model and pool. */
-export function eachBackend(topic: string, define: (subject: Subject) => void): void {
-  for (const [name, create] of Object.entries(BACKENDS)) {
-    describe(`${name} backend: ${topic}`, () => {
+/** A backend under test. */
+export interface TestedBackend {
+  readonly name: string;
+  readonly create: (model: LoadedModel) => Promise<Backend>;
+  /** Largest error by {@link relativeError} between two ways to compute the same values; {@link TOLERANCE} by default. */
+  readonly tolerance?: number;
+}
+
+/** Some of the tests that every backend passes. */
+export type Topic = (tested: TestedBackend) => void;
+
+/** Makes a topic: its tests run for each backend with a tiny random model and a pool of their own. */
+export function topic(title: string, define: (subject: Subject) => void): Topic {
+  return ({ name, create, tolerance = TOLERANCE }) => {
+    describe(`${name} backend: ${title}`, () => {
       let directory: string;
       let model: LoadedModel;
       let backend: Backend;
@@ -64,10 +61,10 @@ export function eachBackend(topic: string, define: (subject: Subject) => void): 
         random: new Random(11),
         close: (actual, expected) => {
           const error = relativeError(actual, expected);
-          assert.ok(error <= (name === NARROW ? NARROW_TOLERANCE : TOLERANCE), `relative error ${error}`);
+          assert.ok(error <= tolerance, `relative error ${error}`);
         },
         make: (inputs, rest = {}) => sequence(model.config, inputs, rest),
       });
     });
-  }
+  };
 }

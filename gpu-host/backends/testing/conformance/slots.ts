@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { SequenceInput } from './backend.ts';
-import { eachBackend, POOL, TOLERANCE } from './testing/each-backend.ts';
-import { type Random, range, relativeError, run, sequence } from './testing/scenario.ts';
+import type { SequenceInput } from '../../backend.ts';
+import { type Random, range, relativeError, run, sequence } from '../scenario.ts';
+import { POOL, TOLERANCE, topic } from './topic.ts';
 
 /** Checks the contents of slots: copies, pages moved out and in, and reads of slots that the same batch writes. */
-eachBackend('keys and values', (subject) => {
+export const slots = topic('keys and values', (subject) => {
   const { random, close, make } = subject;
 
   test('a sequence without `writes` changes no slot', async () => {

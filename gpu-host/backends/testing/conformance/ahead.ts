@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { OutputRequest, SequenceInput, SequenceOutput } from './backend.ts';
-import { InvalidInput } from './check.ts';
-import { eachBackend } from './testing/each-backend.ts';
-import { range, run, values, wholeVocabulary } from './testing/scenario.ts';
+import type { OutputRequest, SequenceInput, SequenceOutput } from '../../backend.ts';
+import { InvalidInput } from '../../check.ts';
+import { range, run, values, wholeVocabulary } from '../scenario.ts';
+import { topic } from './topic.ts';
 
 /** Backends that take steps ahead: they accept a `forward` before the previous one has ended. */
 const AHEAD = /^(reference|cuda)/;
@@ -17,7 +17,7 @@ function pickedOf(output: SequenceOutput): number {
 }
 
 /** A forward may start before the previous one has ended, and take the tokens that the previous one picks. */
-eachBackend('steps ahead', (subject) => {
+export const ahead = topic('steps ahead', (subject) => {
   const { random, make } = subject;
 
   /** Output requests of three sequences; the last one asks for all tokens' probabilities, so that any difference shows. */
