@@ -6,6 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { PlainForward } from '#gpu-host/models/testing/plain-forward.ts';
 import { randomModel } from '../models/testing/random-model.ts';
+import { BACKENDS } from '../testing/backends.ts';
 import type { Backend, Draw, SequenceInput, TopRequest } from './backend.ts';
 import { uniform } from './draw.ts';
 import { createOnnxBackend } from './onnx/index.ts';
@@ -40,7 +41,7 @@ interface Subject {
 }
 
 const ALL = process.env.PIE_TEST_ALL !== undefined;
-const BACKENDS: Readonly<Record<string, Subject>> = {
+const SUBJECTS: Readonly<Record<(typeof BACKENDS)[number], Subject>> = {
   // The reference sorts the whole vocabulary for each draw: 100,000 draws take half a minute.
   reference: {
     draws: ALL ? 100_000 : 1000,
@@ -99,7 +100,8 @@ function definedPlace(draw: Draw, sorted: readonly Weighted[]): number {
 }
 
 /** Draws are from the whole vocabulary: equal to the definition, over logits that an implementation without shared code computes. */
-for (const [name, { create, draws, compared }] of Object.entries(BACKENDS)) {
+for (const name of BACKENDS) {
+  const { create, draws, compared } = SUBJECTS[name];
   describe(`${name} backend: draws`, () => {
     let directory: string;
     let backend: Backend;

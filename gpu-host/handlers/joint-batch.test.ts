@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
+import { BACKENDS } from '../testing/backends.ts';
 import { GREEDY, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT, same, Workbench } from '../testing/workbench.ts';
 import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
@@ -13,7 +14,7 @@ async function watchedBench(host: TestHost, watched: () => Watched): Promise<Wor
   return bench;
 }
 
-for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+for (const backend of BACKENDS) {
   describe(`calls that become one step (${backend})`, () => {
     let watched: Watched | undefined;
     const options = {

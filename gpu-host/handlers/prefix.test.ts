@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { BACKENDS } from '../testing/backends.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, same, Workbench } from '../testing/workbench.ts';
 import { type Watched, watchBackend, wrapBackend } from '../testing/wrapped-backend.ts';
@@ -35,7 +36,7 @@ async function prefill(b: Workbench, tokens: readonly number[], inPages?: Uint32
   return { pages, distributions: result.distributions };
 }
 
-for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+for (const backend of BACKENDS) {
   test(`a prefix that was computed is not computed again, and gives the same tokens (${backend})`, async () => {
     await using host = await startTestHost({ backend });
     await using plain = await startTestHost({ backend, model: { prefixCache: false } });

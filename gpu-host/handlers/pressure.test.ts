@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { DeviceClient, GpuHostConnection, StepRequest } from '../protocol/client.ts';
 import { RUN_WINDOW_TOKENS } from '../protocol/wire.ts';
+import { BACKENDS } from '../testing/backends.ts';
 import { fill } from '../testing/guest.ts';
 import { generate, must, NONE, Oracle, range, startTestHost, type TestHost, tagOf } from '../testing/host.ts';
 import { ids, PROMPT } from '../testing/workbench.ts';
@@ -144,7 +145,7 @@ test('an inferlet that is ended while a batch is built leaves the batch, and its
   assert.equal(pages.free + pages.cached, pages.total);
 });
 
-for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+for (const backend of BACKENDS) {
   test(`pages of an inferlet that waits go to swap and come back as they were (${backend})`, async () => {
     await using host = await startTestHost({
       backend,

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import type { DeviceClient, Distribution, GpuHostConnection, Mask, Outcome, StepResult } from '../protocol/client.ts';
 import type { AnswerOf, AskedOperation, SentOperation } from '../protocol/operations.ts';
+import { BACKENDS } from './backends.ts';
 import { must, NONE, Oracle, range, startTestHost, type TestHost, type TestHostOptions } from './host.ts';
 
 export const PROMPT = [1, 5, 9, 44, 3, 17, 60, 2, 8, 31, 12];
@@ -87,8 +88,7 @@ type Suite = (addTest: (name: string, body: (bench: Workbench) => Promise<void>)
 
 /** Runs a suite on one host per backend. Each test has an inferlet of its own, and must leave no page behind when the inferlet closes. */
 export function withWorkbench(name: string, suite: Suite, options: TestHostOptions = {}): void {
-  for (const backend of ['reference', 'onnx', 'cuda'] as const)
-    suiteOn(`${name} (${backend})`, suite, { ...options, backend });
+  for (const backend of BACKENDS) suiteOn(`${name} (${backend})`, suite, { ...options, backend });
 }
 
 /** {@link withWorkbench} on one backend, for calls that only move whole pages: `backends/conformance-slots.test.ts` tests moves on each backend. */

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { fileNameOf } from '../../memory/registry/entry.ts';
 import type { DeviceClient, GpuHostConnection, Termination } from '../../protocol/client.ts';
+import { BACKENDS } from '../../testing/backends.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../../testing/host.ts';
 import { ids, onOneBackend, PROMPT, same, Workbench } from '../../testing/workbench.ts';
 import { nextTurn } from '../sharing/thread-share.ts';
@@ -140,7 +141,7 @@ async function bench(host: TestHost, connection?: GpuHostConnection): Promise<Wo
   return new Workbench(host, await Oracle.of(host.model), connection ?? (await host.connect()), 'x');
 }
 
-for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+for (const backend of BACKENDS) {
   describe(`persistent exports (${backend})`, () => {
     test('an export is on disk when its call is answered, and its pages come back bit for bit', async () => {
       await using host = await startTestHost({ backend, kv: true });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { DeviceClient, Residency } from '../../protocol/client.ts';
 import type { ExportControl } from '../../protocol/operations.ts';
+import { BACKENDS } from '../../testing/backends.ts';
 import { must, Oracle, range, startTestHost, type TestHost, tagOf } from '../../testing/host.ts';
 import { ids, onOneBackend, PROMPT, Workbench } from '../../testing/workbench.ts';
 
@@ -190,7 +191,7 @@ describe('residency under pressure', () => {
     await newer.inferlet.close();
   });
 
-  for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+  for (const backend of BACKENDS) {
     test(`a persistent export moves to disk, and comes back when it is pinned or prefetched (${backend})`, async () => {
       await using host = await startTestHost({ backend, kv: true, model: SWAP });
       const b = await bench(host);

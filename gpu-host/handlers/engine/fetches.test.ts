@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { openUnnamedFile, type SlotFile } from '../../memory/swap/store.ts';
 import type { GpuHostConnection } from '../../protocol/client.ts';
+import { BACKENDS } from '../../testing/backends.ts';
 import { fill, type Guest, guest } from '../../testing/guest.ts';
 import { must, startTestHost, type TestHost, tagOf } from '../../testing/host.ts';
 import { PROMPT } from '../../testing/workbench.ts';
@@ -67,7 +68,7 @@ interface Swapped extends AsyncDisposable {
   readonly others: Uint32Array;
 }
 
-async function startSwapped(backend: 'reference' | 'cuda' = 'reference'): Promise<Swapped> {
+async function startSwapped(backend: (typeof BACKENDS)[number] = 'reference'): Promise<Swapped> {
   const reads = new HeldReads();
   const swap = { swapMemoryBytes: 0, swapDiskBytes: 1 << 20, openSwapFile: reads.openFile };
   const host = await startTestHost({ backend, pageCount: PAGES, model: { ...swap, prefixCache: false } });
@@ -106,7 +107,7 @@ async function eventually(isSo: () => boolean): Promise<void> {
 
 const statsOf = ({ host }: TestHost) => host.stats().models[0]!;
 
-for (const backend of ['reference', 'cuda'] as const) {
+for (const backend of BACKENDS.filter((name) => name !== 'onnx')) {
   test(`other inferlets go on while pages come from disk, and calls that wait for the pages get the same results (${backend})`, async () => {
     await using swapped = await startSwapped(backend);
     const { reads, away, other, others } = swapped;

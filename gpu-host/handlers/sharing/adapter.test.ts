@@ -8,6 +8,7 @@ import { createReferenceBackend } from '../../backends/reference/index.ts';
 import { mergedModel } from '../../backends/testing/merged-model.ts';
 import type { LoadedAdapter } from '../../models/adapter.ts';
 import type { StepRequest } from '../../protocol/client.ts';
+import { BACKENDS } from '../../testing/backends.ts';
 import {
   must,
   NONE,
@@ -83,7 +84,7 @@ async function decode(b: Workbench, who: Who, prompt: readonly number[], count: 
   return decoded;
 }
 
-for (const backend of ['reference', 'onnx', 'cuda'] as const) {
+for (const backend of BACKENDS) {
   test(`steps and forwards compute the same as a model with merged weights, whole and in chunks (${backend})`, async () => {
     await using made = await start({ backend, model: { maxBatchTokens: 7, prefixCache: false } });
     const { host, oracleOf } = made;

@@ -54,9 +54,10 @@ export async function runLanes(root, node, step) {
  * @param {number | 'inherit'} [output]
  * @returns {Promise<Result>}
  */
-async function runOne(root, node, { minutes, args, files = [] }, output) {
+async function runOne(root, node, { minutes, args, files = [], variables }, output) {
   const startMs = performance.now();
-  const result = await runStep(root, node, [...args, ...files], AbortSignal.timeout(minutes * 60_000), output);
+  const deadline = AbortSignal.timeout(minutes * 60_000);
+  const result = await runStep(root, node, [...args, ...files], deadline, output, variables);
   return { ...result, seconds: Math.round((performance.now() - startMs) / 1000) };
 }
 

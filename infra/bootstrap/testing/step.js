@@ -15,13 +15,14 @@ const TEST_FILE = /\.test\.[cm]?[jt]s$/;
  * @param {string[]} args
  * @param {AbortSignal} deadline
  * @param {number | 'inherit'} [output] descriptor of the file that takes the step's output; by default this process's output takes it
+ * @param {Readonly<Record<string, string>>} [variables] further environment variables
  * @returns {Promise<{ code: number, unfinished: string[] | null, cpuSeconds: number }>} exit code, and the test files that still ran at the kill
  */
-export async function runStep(root, node, args, deadline, output = 'inherit') {
+export async function runStep(root, node, args, deadline, output = 'inherit', variables = {}) {
   const child = spawn(node, args, {
     cwd: root,
     detached: true,
-    env: environment(root),
+    env: { ...environment(root), ...variables },
     stdio: ['inherit', output, output],
   });
   // A detached child leads a process group that has the child's id.

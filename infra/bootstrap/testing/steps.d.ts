@@ -7,6 +7,8 @@ export interface Step {
   readonly args: readonly string[];
   /** Patterns of test files. */
   readonly files?: readonly string[];
+  /** Environment variables of the tests, besides those of the command. */
+  readonly variables?: Readonly<Record<string, string>>;
   /** First steps of other lanes that run at the same time. A lane is a step and the chain of its `next` steps. */
   readonly beside?: readonly Step[];
   /** The step that follows this one in its lane if this one passes. */

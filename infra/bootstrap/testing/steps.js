@@ -91,6 +91,15 @@ const LONG = {
   runtime: 'releases',
 };
 
+/** Tests that `npm test` runs on the other backends, and `npm run test:ci` on the emulated CUDA backend, whose compilation takes over a minute. */
+const ON_CUDA = [
+  'gpu-host/backends/draws.test.ts',
+  'gpu-host/handlers/@(computing|copying|draws|joint-batch|output-text|prefix|pressure|refusing|token-mask|usage).test.ts',
+  'gpu-host/handlers/calls/@(exports|penalties|residency|scores).test.ts',
+  'gpu-host/handlers/engine/fetches.test.ts',
+  'gpu-host/handlers/sharing/adapter.test.ts',
+];
+
 /** Tests that share a process, so that it loads their sources once: loading takes longer than most of these tests. */
 const LIGHT = [
   'functions/sdk/src/**/!(combined-options|core|device|healing|jump).test.ts',
@@ -306,6 +315,13 @@ const REST = [
     args: tests(1),
     files: ['gpu-host/backends/cuda/native*.test.ts'],
     beside: MODELS_AND_ENGINE,
+    next: {
+      title: 'Tests of handlers on the emulated CUDA backend',
+      minutes: LONGER * 20,
+      args: SHARED,
+      files: ON_CUDA,
+      variables: { PIE_TEST_CUDA: '1' },
+    },
   },
   {
     title: 'Tests of rooms that take long',

@@ -18,13 +18,23 @@ const stepsFrom = (step: Step): Step[] => [
 const ALL_STEPS = [...TIERS.test, ...TIERS['test:ci']].flatMap(stepsFrom);
 const filesMatching = (pattern: string): string[] => globSync(pattern, { cwd: ROOT, exclude: isForeign });
 
-test('every test file is run by exactly one step', () => {
+test('every test file is run by exactly one step, besides those that a step with variables repeats', () => {
   const runBy = new Map<string, string[]>(filesMatching('**/*.test.{ts,mts,cts,js,mjs,cjs}').map((file) => [file, []]));
-  for (const { title, files = [] } of ALL_STEPS)
-    for (const file of new Set(files.flatMap(filesMatching))) runBy.set(file, [...(runBy.get(file) ?? []), title]);
+  for (const { title, files = [], variables } of ALL_STEPS)
+    for (const file of variables ? [] : new Set(files.flatMap(filesMatching)))
+      runBy.set(file, [...(runBy.get(file) ?? []), title]);
   const wrong = [...runBy].filter(([, titles]) => titles.length !== 1);
   assert.deepEqual(wrong, []);
   assert.ok(runBy.size > 300, `${runBy.size} test files`);
+});
+
+test('tests that are the same for all backends also run on the emulated CUDA backend', () => {
+  const BACKENDS = /import \{[^}]*\b(BACKENDS|withWorkbench)\b[^}]*\} from '[^']*\/testing\/(backends|workbench)\.ts'/;
+  const wanted = filesMatching('**/*.test.ts').filter((file) =>
+    BACKENDS.test(readFileSync(path.join(ROOT, file), 'utf8')),
+  );
+  const repeated = ALL_STEPS.filter(({ variables }) => variables?.PIE_TEST_CUDA).flatMap(({ files = [] }) => files);
+  assert.deepEqual(repeated.flatMap(filesMatching).sort(), wanted.sort());
 });
 
 test('the arguments choose a tier, both, or single tests', () => {
