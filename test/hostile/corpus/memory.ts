@@ -15,10 +15,12 @@ const GROW_AND_TOUCH = `(loop $grow
     (if (i32.ne (local.get $i) (i32.const -1))
       (then (memory.fill (i32.shl (local.get $i) (i32.const 16)) (i32.const 1) (i32.const 65536)) (br $grow))))
   (unreachable)`;
+/** Enough processor time to fill the memory, also on a slow machine. */
+const FILLS = { manifest: { limits: { cpuMs: 500, wallMs: 10_000, memoryMb: 16, pages: 16, tokens: 1000 } } };
 
 export const memory: readonly Attack[] = [
-  attack('grow-and-touch', { run: GROW_AND_TOUCH }, FULL),
-  attack('twenty-that-grow-and-touch', { run: GROW_AND_TOUCH }, FULL, { invocations: 20 }),
+  attack('grow-and-touch', { run: GROW_AND_TOUCH }, FULL, FILLS),
+  attack('twenty-that-grow-and-touch', { run: GROW_AND_TOUCH }, FULL, { ...FILLS, invocations: 20 }),
   attack('grow-forever', { run: forever('(drop (memory.grow (i32.const 1)))') }, SPENT),
   attack('grow-by-minus-one', { run: `(drop (memory.grow (i32.const -1))) ${DONE}` }, ended('result')),
   attack('grow-by-65536', { run: `(drop (memory.grow (i32.const 65536))) ${DONE}` }, ended('result')),
