@@ -9,10 +9,11 @@ const OLDEST_NODE = 20;
 /**
  * Installs the npm packages when they are missing or older than the lock file.
  * @param {string} root the clone
+ * @param {{ readonly withTools: boolean }} options `withTools`: also the packages that only tests and checks need, two thirds of all
  * @param {() => void} meanwhile installs what the system's package manager has, while npm runs
  * @returns {Promise<string>} the pinned Node's path
  */
-export async function ensureDependencies(root, meanwhile) {
+export async function ensureDependencies(root, { withTools }, meanwhile) {
   if (Number(process.versions.node.split('.')[0]) < OLDEST_NODE) {
     throw new Error(
       `Node ${process.versions.node} is too old: Pie starts from Node ${OLDEST_NODE}. Install a newer one from nodejs.org.`,
@@ -23,7 +24,10 @@ export async function ensureDependencies(root, meanwhile) {
     .digest('hex');
   const stamp = path.join(root, 'node_modules', '.pie-stamp');
   const node = path.join(root, 'node_modules', '.bin', 'node');
-  if (existsSync(stamp) && existsSync(node) && readFileSync(stamp, 'utf8') === wanted) {
+  // The stamp is the hash of the lock file, and a word when the tools are there, too. A later release of a clone with tools gets its tools.
+  const [known, tools] = existsSync(stamp) ? readFileSync(stamp, 'utf8').split(' ') : [];
+  const hasTools = tools === 'tools';
+  if (existsSync(node) && known === wanted && (hasTools || !withTools)) {
     meanwhile();
     return node;
   }
@@ -32,7 +36,9 @@ export async function ensureDependencies(root, meanwhile) {
   rmSync(stamp, { force: true });
   console.log('Installing packages (once; a minute or two) …');
   // Not `npm ci`: `npm ci` refuses a lock file written against a registry that lacked another platform's optional package.
-  const npm = runNpm(root, ['install', '--no-save', '--no-audit', '--no-fund', '--loglevel=error']);
+  const keepsTools = withTools || hasTools;
+  const omitted = keepsTools ? [] : ['--omit=dev'];
+  const npm = runNpm(root, ['install', ...omitted, '--no-save', '--no-audit', '--no-fund', '--loglevel=error']);
   try {
     meanwhile();
   } finally {
@@ -46,9 +52,9 @@ export async function ensureDependencies(root, meanwhile) {
     );
   if (!existsSync(node))
     throw new Error(
-      "The pinned Node was not installed: npm's install scripts are switched off (ignore-scripts). Switch them on, then try again.",
+      "The pinned Node was not installed: npm's optional packages are switched off (omit=optional). Switch them on, then try again.",
     );
-  writeFileSync(stamp, wanted);
+  writeFileSync(stamp, keepsTools ? `${wanted} tools` : wanted);
   return node;
 }
 
@@ -61,8 +67,6 @@ function runNpm(root, args) {
   const npm = spawn('npm', args, {
     cwd: root,
     stdio: ['ignore', 'inherit', 'inherit'],
-    // onnxruntime-node contains the CPU library; its install script would download the CUDA libraries.
-    env: { ...process.env, ONNXRUNTIME_NODE_INSTALL: 'skip' },
   });
   return new Promise((resolve, reject) => {
     npm.once('error', ({ message }) =>

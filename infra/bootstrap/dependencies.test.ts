@@ -7,17 +7,17 @@ import path from 'node:path';
 import { test } from 'node:test';
 
 const SCRIPT = `
-const [module, root] = process.argv.slice(1);
+const [module, root, tools] = process.argv.slice(1);
 const { ensureDependencies } = await import(module);
-console.log(await ensureDependencies(root, () => undefined).catch(({ message }) => message));
+console.log(await ensureDependencies(root, { withTools: tools === 'tools' }, () => undefined).catch(({ message }) => message));
 `;
 
-test('older packages do not count as complete after the install of a newer one has failed', async () => {
+test('packages count as complete for the lock file and the tools that they were installed with, and not after a failed install', async () => {
   const root = await mkdtemp(path.join(os.tmpdir(), 'pie-dependencies-'));
   const module = new URL('./dependencies.js', import.meta.url).href;
   const lock = (text: string) => writeFile(path.join(root, 'package-lock.json'), text);
-  const ensure = () => {
-    const run = spawnSync(process.execPath, ['--input-type=module', '-e', SCRIPT, module, root], {
+  const ensure = (tools = '') => {
+    const run = spawnSync(process.execPath, ['--input-type=module', '-e', SCRIPT, module, root, tools], {
       encoding: 'utf8',
       env: { PATH: path.join(root, 'programs') },
     });
@@ -30,9 +30,15 @@ test('older packages do not count as complete after the install of a newer one h
     await writeFile(path.join(bin, 'node'), '');
     // Stands in for an install that breaks off.
     await writeFile(path.join(programs, 'npm'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
-    await writeFile(path.join(root, 'node_modules', '.pie-stamp'), createHash('sha256').update('older').digest('hex'));
+    const stamp = (text: string) => writeFile(path.join(root, 'node_modules', '.pie-stamp'), text);
+    const older = createHash('sha256').update('older').digest('hex');
+    const node = `${path.join(bin, 'node')}\n`;
     await lock('older');
-    assert.equal(ensure(), `${path.join(bin, 'node')}\n`);
+    await stamp(older);
+    assert.equal(ensure(), node);
+    assert.match(ensure('tools'), /npm install failed/, 'the packages of tests are missing');
+    await stamp(`${older} tools`);
+    assert.deepEqual([ensure(), ensure('tools')], [node, node]);
     await lock('newer');
     assert.match(ensure(), /npm install failed/);
     await lock('older');

@@ -11,7 +11,7 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..')
 try {
   const statement = installStatement([...wantedRedisServer(), ...wantedBubblewrap(root)]);
   if (statement !== null) console.log(statement);
-  const node = await ensureDependencies(root, ensureRedisServer);
+  const node = await ensureDependencies(root, { withTools: false }, ensureRedisServer);
   ensureBubblewrap(root);
   process.exitCode = await runPinned(root, node, ['infra/up.ts', ...process.argv.slice(2)]);
 } catch (error) {

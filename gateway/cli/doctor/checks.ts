@@ -261,12 +261,11 @@ function dependencies(kind: 'dependencies' | 'optionalDependencies' = 'dependenc
   return (manifest[kind] ?? {}) as Record<string, string>;
 }
 
-/**
- * The version of Node that package.json pins. A clone depends on the package `node`. The optional dependencies of an installed Pie are packages that
- * contain Node, one per operating system and processor, all of the same version (`infra/package/stage.ts`).
- */
+/** The version of Node that package.json pins: that of the optional dependencies which contain Node, one per operating system and processor. */
 function nodeVersion(): string {
-  return dependencies().node ?? Object.values(dependencies('optionalDependencies'))[0] ?? 'none';
+  const [, version] =
+    Object.entries(dependencies('optionalDependencies')).find(([name]) => name.startsWith('node-')) ?? [];
+  return version ?? 'none';
 }
 
 const SMI_DEADLINE_MS = 15_000;

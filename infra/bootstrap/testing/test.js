@@ -26,7 +26,7 @@ try {
   const wanted = [...wantedRedisServer(), ...wantedBubblewrap(root), CLANG, COMPILER, RUST, CHROMIUM];
   const statement = installStatement(wanted);
   if (statement !== null) console.log(statement);
-  const node = await ensureDependencies(root, () => {
+  const node = await ensureDependencies(root, { withTools: true }, () => {
     for (const ensure of [ensureRedisServer, ensureClang, ensureCplusplus, ensureRust, ensureChromium]) ensure();
   });
   ensureBubblewrap(root);
