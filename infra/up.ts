@@ -19,6 +19,7 @@ import { assertPortFree } from './port.ts';
 import { machineProcesses, privateRedis, stopStages } from './processes.ts';
 import { runProgram } from './programs.ts';
 import { Proofs } from './proof.ts';
+import { RUNTIME } from './runtimes.ts';
 import { ServingMark } from './serving-mark.ts';
 import { type ChildSpec, ChildStartError } from './supervisor/child.ts';
 import { ChildLog } from './supervisor/child-log.ts';
@@ -134,7 +135,6 @@ async function main(): Promise<number> {
       if (pullExitCode !== 0)
         throw new ConfigError('A model could not be pulled; the output above says which one, and why.');
     }
-    if (!(await making)) return earlyExitCode();
     // A machine with a gateway but no runtime serves before it deploys, because another machine builds its functions.
     const isWhole = serves('gateway') && serves('runtime');
     const firstNames = isWhole ? (requested ?? firstFunctions(config)) : [];
@@ -142,7 +142,13 @@ async function main(): Promise<number> {
     const later = allNames.filter((name) => !firstNames.includes(name));
     // The gateway reads this list, and does not call itself ready while a function that this start deploys first is missing.
     const pending = new PendingFunctions(config, { awaited: firstNames, later, log });
-    if (!(await start(machineProcesses(config)))) return earlyExitCode();
+    // The runtime alone needs the engine.
+    const { runtimes = [], others = [] } = Object.groupBy(machineProcesses(config), ({ name }) =>
+      name === RUNTIME ? 'runtimes' : 'others',
+    );
+    const startRuntimes = async () => (await making) && (await start(runtimes));
+    const started = await Promise.all([start(others), startRuntimes()]);
+    if (started.includes(false)) return earlyExitCode();
     const first = await deployBundled(config, firstNames, { signal: stopping.signal, say, log: decisions });
     if (!stopping.signal.aborted && first === 'deployed') pending.deployed(firstNames);
     else if (first === 'upgrading') pending.change(firstNames, { isAwaited: false });
