@@ -37,10 +37,12 @@ export interface Heap {
   readonly runs: readonly Run[];
 }
 
-/** Compares the memory after an evaluation with the memory before it. Both have whole pages; memory never shrinks. */
+/** Compares the memory after an evaluation with the memory before it. Both have whole pages; memory never shrinks. The result shares memory with `after`. */
 export function heapBetween(engine: string, before: Uint8Array, after: Uint8Array): Heap {
   const runs: Run[] = [];
-  const [base, now] = [Buffer.from(before.buffer, before.byteOffset, before.length), Buffer.from(after)];
+  const [base, now] = [before, after].map(({ buffer, byteOffset, length }) =>
+    Buffer.from(buffer, byteOffset, length),
+  ) as [Buffer, Buffer];
   const zeros = Buffer.alloc(HEAP_BLOCK_BYTES);
   const differs = (at: number): boolean =>
     at < base.length

@@ -11,7 +11,7 @@ import { GuestTrap } from '../lowering/trap.ts';
 import type { MeasuredStarts } from './examine.ts';
 import { InstancePool } from './pool.ts';
 
-const LAUNCHES = 5;
+const LAUNCHES = 3;
 /** An instance that takes longer than this to make is launched only once. */
 const SLOW_MS = 20;
 /** An instance with more memory than this is launched only once. */

@@ -114,9 +114,21 @@ function nodeFlags(program: ConfinedProgram, { memoryMb }: KernelLimits, cache: 
   ];
 }
 
+/**
+ * A program that runs once for half a second: no function pays for being optimised, and helper threads and collections of garbage take more
+ * processor time (an evaluation with them 0.65 s, without 0.45 s) than they save.
+ */
+const ONCE_FLAGS = [
+  '--liftoff-only',
+  '--wasm-lazy-compilation',
+  '--single-threaded',
+  '--min-semi-space-size=16',
+  '--max-semi-space-size=32',
+];
+
 /** Flags of V8 that must be the same when code is compiled and when it is loaded. */
 export const compileFlags = ({ once }: ConfinedProgram): readonly string[] => [
-  ...(once ? ['--liftoff-only', '--wasm-lazy-compilation'] : [`--wasm-tiering-budget=${TIERING_BUDGET}`]),
+  ...(once ? ONCE_FLAGS : [`--wasm-tiering-budget=${TIERING_BUDGET}`]),
   '--disallow-code-generation-from-strings',
 ];
 
