@@ -4,7 +4,7 @@ import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { loadModel } from '#gpu-host/models/load.ts';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
-import { aheadShare } from '#gpu-host/protocol/host.ts';
+import { aheadShare, type ModelSummary } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
 import type { ModelEntry } from '#infra/model-entry.ts';
 import type { Platform } from '#test/harness/platform.ts';
@@ -84,9 +84,9 @@ export class BareBackend implements AsyncDisposable {
   static async open(platform: Platform): Promise<BareBackend> {
     const entry = loadConfig(platform.environment).gpuHosts[0]?.models[0];
     const stats = await connectStats(platform);
-    const directory = stats.models[0]?.directory;
-    if (entry === undefined || directory === undefined) throw new Error('no model');
-    return new BareBackend(entry, await createBackend(entry, directory), stats);
+    const served = stats.models[0];
+    if (entry === undefined || served === undefined) throw new Error('no model');
+    return new BareBackend(entry, await createBackend(entry, served), stats);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -95,9 +95,11 @@ export class BareBackend implements AsyncDisposable {
   }
 }
 
-async function createBackend(entry: ModelEntry, directory: string): Promise<Backend> {
-  const { backend, bits, headBits, threads } = entry;
-  const memory = { pageSize: entry.pageSize, pageCount: entry.pages };
+async function createBackend(
+  { backend, bits, headBits, threads }: ModelEntry,
+  { directory, pageSize, pageCount }: Pick<ModelSummary, 'directory' | 'pageSize' | 'pageCount'>,
+): Promise<Backend> {
+  const memory = { pageSize, pageCount };
   switch (backend) {
     case 'cuda':
       throw new Error(
