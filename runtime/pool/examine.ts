@@ -7,7 +7,14 @@ import { PLAN_FILE } from '../build/artifact/artifact.ts';
 import { type Artifact, MAX_DESCRIPTION_BYTES, readPlainFile } from '../build/index.ts';
 import { asPlan, type Plan } from '../lowering/plan.ts';
 import { UnplannableError } from '../lowering/record.ts';
-import { type Layers, LimitPassed, machineLayers, type ProgramCode, runConfined } from '../sandboxes/index.ts';
+import {
+  crashReason,
+  type Layers,
+  LimitPassed,
+  machineLayers,
+  type ProgramCode,
+  runConfined,
+} from '../sandboxes/index.ts';
 
 /** Results of examining an artifact: its plan, and the times of launches. */
 export interface Examination {
@@ -106,9 +113,8 @@ async function inChild(artifact: Artifact, layers: Layers): Promise<Examination>
   });
   const reply = replySchema.safeParse(parse(result.output)).data;
   if (!reply) {
-    const lastLine = result.errors.trim().split('\n').at(-1)?.slice(0, 500);
     throw new Error(
-      `the process that instantiated it ended with ${result.code ?? 'a signal'}: ${lastLine || 'no message'}`,
+      `the process that instantiated it ended with ${result.code ?? 'a signal'}: ${crashReason(result.errors) || 'no message'}`,
     );
   }
   if ('error' in reply) throw new Error(reply.error);

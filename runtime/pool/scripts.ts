@@ -15,7 +15,14 @@ import { makeTemporary, noteRead, removeTree, sweep } from '../build/store.ts';
 import { toolchain } from '../build/toolchain.ts';
 import { decodeHeap } from '../lowering/heap.ts';
 import type { Plan } from '../lowering/plan.ts';
-import { type Layers, LimitPassed, machineLayers, type ProgramCode, runConfined } from '../sandboxes/index.ts';
+import {
+  crashReason,
+  type Layers,
+  LimitPassed,
+  machineLayers,
+  type ProgramCode,
+  runConfined,
+} from '../sandboxes/index.ts';
 import type { Engine } from './engines.ts';
 import { HEAP_FILE, PLACES_FILE } from './evaluate.ts';
 import { startsSchema } from './examine.ts';
@@ -210,9 +217,9 @@ async function runChild(
   }
   const reply = replySchema.safeParse(parse(result.output.trimEnd().split('\n').at(-1) ?? '')).data;
   if (reply) return reply;
-  const lastLine = textForTenant(result.errors.trim().split('\n').at(-1)?.slice(0, 500) ?? '');
+  const reason = textForTenant(crashReason(result.errors));
   return {
-    error: `the process that loaded the module ended with ${result.code ?? 'a signal'}: ${lastLine || 'no message'}`,
+    error: `the process that loaded the module ended with ${result.code ?? 'a signal'}: ${reason || 'no message'}`,
   };
 }
 

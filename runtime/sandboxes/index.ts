@@ -6,6 +6,7 @@ export { type Isolation, IsolationError, type Layers, layersFor, type Probe } fr
 export { machineLayers, probeMachine } from './probe.ts';
 export {
   type ConfinedLimits,
+  crashReason,
   type Ended,
   type FileLimits,
   LimitPassed,

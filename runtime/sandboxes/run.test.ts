@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
+import { execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 import { eventually } from '#scheduler/testing/fixture.ts';
 import { SESSION_NICE } from './core-weight.ts';
 import type { Outcomes } from './fixtures/attacker.ts';
-import { LimitPassed, layersFor, probeMachine, runConfined } from './index.ts';
+import { crashReason, LimitPassed, layersFor, probeMachine, runConfined } from './index.ts';
 
 const pathOf = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const probe = await probeMachine();
@@ -40,6 +40,18 @@ async function niceOf(pid: string): Promise<number> {
     : processNice;
   return sessionNice === processNice ? processNice : Number.NaN;
 }
+
+it('the reason of a crash is the line of its error', () => {
+  for (const program of [
+    "throw new TypeError('no\\nway')",
+    "Promise.reject(new RangeError('no'))",
+    "import('/missing.js')",
+  ]) {
+    const { stderr } = spawnSync(process.execPath, ['-e', program], { encoding: 'utf8' });
+    assert.match(crashReason(stderr), /^(TypeError: no|.*RangeError: no|Error.*Cannot find module.*)$/, stderr);
+  }
+  assert.deepEqual([crashReason(''), crashReason('bwrap: no namespace\n')], ['', 'bwrap: no namespace']);
+});
 
 for (const isolation of isolations) {
   const layers = layersFor(isolation, probe);

@@ -43,6 +43,15 @@ export interface Ended {
   readonly errors: string;
 }
 
+/**
+ * Why a Node process crashed, by its standard error: the line of the error that ended it, which stands before its stack and Node's version, else the
+ * last line. At most 500 characters; empty without output.
+ */
+export function crashReason(errors: string): string {
+  const lines = errors.trim().split('\n');
+  return (lines.findLast((line) => /^(?:\w*Error\b|FATAL ERROR)/.test(line)) ?? lines.at(-1) ?? '').slice(0, 500);
+}
+
 /** A confined process passed a limit and was killed. */
 export class LimitPassed extends Error {
   override readonly name = 'LimitPassed';
