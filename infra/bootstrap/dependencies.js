@@ -38,7 +38,15 @@ export async function ensureDependencies(root, { withTools }, meanwhile) {
   // Not `npm ci`: `npm ci` refuses a lock file written against a registry that lacked another platform's optional package.
   const keepsTools = withTools || hasTools;
   const omitted = keepsTools ? [] : ['--omit=dev'];
-  const npm = runNpm(root, ['install', ...omitted, '--no-save', '--no-audit', '--no-fund', '--loglevel=error']);
+  const npm = runNpm(root, [
+    'install',
+    ...omitted,
+    '--ignore-scripts',
+    '--no-save',
+    '--no-audit',
+    '--no-fund',
+    '--loglevel=error',
+  ]);
   try {
     meanwhile();
   } finally {
