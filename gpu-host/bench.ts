@@ -7,6 +7,7 @@ import { BACKENDS } from '#infra/model-entry.ts';
 import type { Backend, SequenceInput } from './backends/backend.ts';
 import type { KvPrecision, Precision } from './backends/cuda/addon.ts';
 import { createCudaBackend } from './backends/cuda/index.ts';
+import { createGgmlBackend } from './backends/ggml/index.ts';
 import { createOnnxBackend } from './backends/onnx/index.ts';
 import { createReferenceBackend } from './backends/reference/index.ts';
 import { loadModel } from './models/load.ts';
@@ -241,6 +242,12 @@ function openBackend(): Promise<Backend> {
       return createReferenceBackend(loaded, pool);
     case 'cuda':
       return createCudaBackend(loaded, { ...pool, precision: model.precision, ...kv });
+    case 'ggml':
+      return createGgmlBackend(loaded, {
+        ...pool,
+        bits: model.bits as 32 | 8 | 4,
+        headBits: model.headBits as 32 | 8 | 4,
+      });
     case 'onnx':
       return createOnnxBackend(loaded, {
         ...pool,

@@ -212,6 +212,7 @@ function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): 
     case 'reference':
       return { bits: 32, headBits };
     case 'onnx':
+    case 'ggml':
       return { bits, headBits };
     case 'cuda': {
       const width = { bf16: 16, int8: 8, fp8: 8, int4: 4, float32: 32 }[precision];
@@ -245,6 +246,11 @@ async function createBackend(
         ...(stepMemoryMb !== undefined && { stepBytes: stepMemoryMb * MIB }),
       };
       return createOnnxBackend(model, { ...pool, bits, headBits, ...onnxOptions });
+    }
+    case 'ggml': {
+      const { createGgmlBackend } = await import('./backends/ggml/index.ts');
+      const { bits, headBits, threads } = entry;
+      return createGgmlBackend(model, { ...pool, bits, headBits, ...(threads > 0 && { threads }) });
     }
     case 'cuda': {
       const { createCudaBackend } = await import('./backends/cuda/index.ts');

@@ -82,7 +82,7 @@ type BackendName = (typeof BACKENDS)[number];
 /** One of the `adapters` of a `[[model]]`. */
 type AdapterEntry = Readonly<z.output<typeof adapterSchema>>;
 
-export const BACKENDS = ['onnx', 'reference', 'cuda'] as const;
+export const BACKENDS = ['onnx', 'reference', 'cuda', 'ggml'] as const;
 const PRECISIONS = ['bf16', 'int8', 'fp8', 'int4', 'float32'] as const;
 
 const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
@@ -98,8 +98,8 @@ export type ModelEnvironment = z.output<z.ZodObject<typeof modelEnvironment>>;
 
 /** Settings that only some backends support, with those backends. */
 const BACKEND_SETTINGS = {
-  bits: ['onnx', 'reference'],
-  head_bits: ['onnx', 'reference'],
+  bits: ['onnx', 'reference', 'ggml'],
+  head_bits: ['onnx', 'reference', 'ggml'],
   step_memory_mb: ['onnx'],
   precision: ['cuda'],
   kv: ['cuda'],

@@ -7,6 +7,7 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/testing/random-model.ts';
 import type { Backend, DeviceAdapter, SequenceInput } from './backend.ts';
 import { InvalidInput } from './check.ts';
+import { createGgmlBackend } from './ggml/index.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { BLOCK_SIZE } from './onnx/weights.ts';
 import { createReferenceBackend } from './reference/index.ts';
@@ -50,7 +51,7 @@ describe('low-rank adapters', () => {
         const merged = await mergedModel(model, adapter.directory, join(at, 'merged'));
         await using backends = await open(model, merged);
         const { reference, oracle } = backends;
-        const devices = [backends.onnx, backends.cuda];
+        const devices = [backends.onnx, backends.cuda, backends.ggml];
         const referenceAdapter = await reference.loadAdapter(adapter);
         const loaded = new Map<Backend, DeviceAdapter>();
         for (const device of devices) loaded.set(device, await device.loadAdapter(adapter));
@@ -109,6 +110,7 @@ describe('low-rank adapters', () => {
   const DEVICES: Readonly<Record<string, (model: LoadedModel) => Promise<Backend>>> = {
     onnx: (model) => createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1, adapters: true }),
     cuda: (model) => createTestCudaBackend(model, MASK_POOL),
+    ggml: (model) => createGgmlBackend(model, { ...MASK_POOL, bits: 32, threads: 1 }),
   };
   for (const [name, create] of Object.entries(DEVICES)) {
     test(`${name}: steps with different adapters and without any can alternate`, async () => {
@@ -208,20 +210,22 @@ describe('low-rank adapters', () => {
     });
   }
 
-  test('forward refuses an adapter of another backend, attention with an adapter and, on ONNX, a batch with different adapters', async () => {
+  test('forward refuses an adapter of another backend, attention with an adapter and, on ONNX and ggml, a batch with different adapters', async () => {
     const { model, adapter } = await make('grouped queries', { rank: 1 });
     await using backends = await open(model, model);
-    const { reference, onnx, cuda } = backends;
+    const { reference, onnx, cuda, ggml } = backends;
     const plain = sequence(model.config, Uint32Array.of(1, 2));
     for (const [backend, stranger] of [
       [reference, onnx],
       [onnx, reference],
       [cuda, onnx],
+      [ggml, onnx],
     ] as const) {
       const loaded = await backend.loadAdapter(adapter);
       const assertRefused = (text: RegExp, ...batch: SequenceInput[]) =>
         assert.rejects(backend.forward(batch), (error) => error instanceof InvalidInput && text.test(error.message));
-      if (backend === onnx) await assertRefused(/different adapters/, { ...plain, adapter: loaded }, plain);
+      if (backend === onnx || backend === ggml)
+        await assertRefused(/different adapters/, { ...plain, adapter: loaded }, plain);
       await assertRefused(/another backend/, { ...plain, adapter: await stranger.loadAdapter(adapter) });
       await assertRefused(/[Aa]ttention/, { ...plain, adapter: loaded, attention: true });
     }
@@ -232,12 +236,14 @@ async function open(model: LoadedModel, merged: LoadedModel) {
   const reference = await createReferenceBackend(model, MASK_POOL);
   const onnx = await createOnnxBackend(model, { ...MASK_POOL, bits: 32, threads: 1 });
   const cuda = await createTestCudaBackend(model, MASK_POOL);
+  const ggml = await createGgmlBackend(model, { ...MASK_POOL, bits: 32, threads: 1 });
   const oracle = await createReferenceBackend(merged, MASK_POOL);
   const close = async () => {
     await onnx.dispose();
     await cuda.dispose();
+    await ggml.dispose();
   };
-  return { reference, onnx, cuda, oracle, [Symbol.asyncDispose]: close };
+  return { reference, onnx, cuda, ggml, oracle, [Symbol.asyncDispose]: close };
 }
 
 function wantsStates(rows: number): Pick<SequenceInput, 'output'> {

@@ -10,7 +10,7 @@ import type { Device } from '../protocol/host.ts';
  * A backend keeps rotated keys and values per slot, nothing else. Callers make one call at a time, except `forward` where `ahead` is set.
  */
 export interface Backend {
-  readonly name: 'reference' | 'onnx' | 'cuda';
+  readonly name: 'reference' | 'onnx' | 'cuda' | 'ggml';
   readonly config: ModelConfig;
   /** Number format in which the backend computes with the weights, such as `bf16`. */
   readonly precision: string;

@@ -9,6 +9,7 @@ import { randomModel } from '../models/testing/random-model.ts';
 import { BACKENDS } from '../testing/backends.ts';
 import type { Backend, Draw, SequenceInput, TopRequest } from './backend.ts';
 import { uniform } from './draw.ts';
+import { createGgmlBackend } from './ggml/index.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';
@@ -52,6 +53,11 @@ const SUBJECTS: Readonly<Record<(typeof BACKENDS)[number], Subject>> = {
     draws: ALL ? 400_000 : 10_000,
     compared: ALL ? ROWS : 100,
     create: (model) => createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 }),
+  },
+  ggml: {
+    draws: ALL ? 400_000 : 10_000,
+    compared: ALL ? ROWS : 100,
+    create: (model) => createGgmlBackend(model, { ...POOL, bits: 32, threads: 1 }),
   },
   cuda: {
     draws: ALL ? 20_000 : 100,

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { randomModel } from '../models/testing/random-model.ts';
+import { createGgmlBackend } from './ggml/index.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { range, run, sequence, wholeVocabulary } from './testing/scenario.ts';
@@ -50,6 +51,7 @@ describe('every family of models', () => {
       for (const [create, tolerance] of [
         [() => createReferenceBackend(model, POOL), 1e-5],
         [() => createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 }), 1e-4],
+        [() => createGgmlBackend(model, { ...POOL, bits: 32, threads: 1 }), 1e-4],
       ] as const) {
         const backend = await create();
         try {

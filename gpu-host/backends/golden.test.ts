@@ -7,6 +7,7 @@ import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 import { pullModel } from '#gpu-host/models/pull.ts';
 import type { Backend } from './backend.ts';
 import { bareLoop } from './bench.ts';
+import { createGgmlBackend } from './ggml/index.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
 import { createTestCudaBackend } from './testing/cuda.ts';
@@ -32,6 +33,8 @@ describe('stories15M', () => {
     'onnx, float32': () => createOnnxBackend(model, { ...POOL, bits: 32 }),
     'onnx, float32 with an 8-bit head': () =>
       createOnnxBackend(model, { ...POOL, bits: 32, headBits: 8, cacheDirectory }),
+    'ggml, float32': () => createGgmlBackend(model, { ...POOL, bits: 32 }),
+    'ggml, 8 bits': () => createGgmlBackend(model, { ...POOL, bits: 8 }),
     'cuda, float32': () => createTestCudaBackend(model, POOL),
     'cuda, bf16': () => createTestCudaBackend(model, { ...POOL, precision: 'bf16' }),
     'cuda, int8': () => createTestCudaBackend(model, { ...POOL, precision: 'int8' }),

@@ -2,4 +2,6 @@
 const ON_CUDA = process.env.PIE_TEST_CUDA !== undefined;
 
 /** The backends on which tests run that are the same for each of them. */
-export const BACKENDS: readonly ('reference' | 'onnx' | 'cuda')[] = ON_CUDA ? ['cuda'] : ['reference', 'onnx'];
+export const BACKENDS: readonly ('reference' | 'onnx' | 'cuda' | 'ggml')[] = ON_CUDA
+  ? ['cuda']
+  : ['reference', 'onnx', 'ggml'];

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { silentLog } from '#scheduler/testing/log.ts';
 import type { Backend, SequenceInput, TopTokens } from '../backends/backend.ts';
+import { createGgmlBackend } from '../backends/ggml/index.ts';
 import { createOnnxBackend } from '../backends/onnx/index.ts';
 import { createReferenceBackend } from '../backends/reference/index.ts';
 import { createTestCudaBackend } from '../backends/testing/cuda.ts';
@@ -148,6 +149,8 @@ function createBackend(
       return createOnnxBackend(model, { ...pool, bits: 32, threads: 1 });
     case 'cuda':
       return createTestCudaBackend(model, pool);
+    case 'ggml':
+      return createGgmlBackend(model, { ...pool, bits: 32, threads: 1 });
   }
 }
 

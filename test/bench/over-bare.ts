@@ -1,5 +1,6 @@
 import type { Backend } from '#gpu-host/backends/backend.ts';
 import { bareLoop } from '#gpu-host/backends/bench.ts';
+import { createGgmlBackend } from '#gpu-host/backends/ggml/index.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
 import { createReferenceBackend } from '#gpu-host/backends/reference/index.ts';
 import { loadModel } from '#gpu-host/models/load.ts';
@@ -109,6 +110,13 @@ async function createBackend(
       return createReferenceBackend(await loadModel(directory), memory);
     case 'onnx':
       return createOnnxBackend(await loadModel(directory), {
+        ...memory,
+        bits,
+        headBits,
+        ...(threads > 0 && { threads }),
+      });
+    case 'ggml':
+      return createGgmlBackend(await loadModel(directory), {
         ...memory,
         bits,
         headBits,

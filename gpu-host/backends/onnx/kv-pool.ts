@@ -1,5 +1,5 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
-import { rotaryFrequencies } from '../rotary.ts';
+import { KeyTurner, rotaryFrequencies } from '../rotary.ts';
 
 /**
  * Keys and values of all slots in one typed array, which the session reads in place. Each layer has two planes, one of keys and one of values. A
@@ -104,37 +104,5 @@ export class KvPool {
   #pageStart(plane: number, page: number): number {
     const planeBytes = this.slotCount * this.rowSize * Float32Array.BYTES_PER_ELEMENT;
     return plane * planeBytes + page * this.#planePageBytes;
-  }
-}
-
-/** Rotates stored keys to other positions. Rotations add up: a shift turns each pair of a key's numbers by a further `shift × frequency`. */
-class KeyTurner {
-  readonly #shifts: Int32Array;
-  /** Cosines and sines of each shift that occurs, `headDim / 2` each. */
-  readonly #rotations = new Map<number, { readonly cos: Float64Array; readonly sin: Float64Array }>();
-
-  constructor(frequencies: Float64Array, shifts: Int32Array) {
-    this.#shifts = shifts;
-    for (const shift of shifts) {
-      if (shift === 0 || this.#rotations.has(shift)) continue;
-      const cos = frequencies.map((frequency) => Math.cos(shift * frequency));
-      this.#rotations.set(shift, { cos, sin: frequencies.map((frequency) => Math.sin(shift * frequency)) });
-    }
-  }
-
-  /** Turns all heads of the `index`-th copied key in place. Computes in 64-bit floats and rounds each result once. */
-  turn(key: Float32Array, index: number): void {
-    const rotation = this.#rotations.get(this.#shifts[index]);
-    if (rotation === undefined) return;
-    const { cos, sin } = rotation;
-    const half = cos.length;
-    for (let start = 0; start < key.length; start += 2 * half) {
-      for (let i = 0; i < half; i++) {
-        const a = key[start + i];
-        const b = key[start + i + half];
-        key[start + i] = a * cos[i] - b * sin[i];
-        key[start + i + half] = b * cos[i] + a * sin[i];
-      }
-    }
   }
 }

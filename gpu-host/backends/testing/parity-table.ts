@@ -6,6 +6,7 @@ import { defaultCacheDirectory, findCached } from '#gpu-host/models/cache.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '../../models/testing/random-model.ts';
 import type { Backend } from '../backend.ts';
+import { createGgmlBackend } from '../ggml/index.ts';
 import { createOnnxBackend } from '../onnx/index.ts';
 import { BLOCK_SIZE } from '../onnx/weights.ts';
 import { createReferenceBackend } from '../reference/index.ts';
@@ -109,6 +110,7 @@ const DEVICES = [
   { backend: 'onnx', width: 32 },
   { backend: 'onnx', width: 8 },
   { backend: 'onnx', width: 4 },
+  { backend: 'ggml', width: 32 },
   { backend: 'cuda', width: 32 },
   { backend: 'cuda', width: 'bf16' },
   { backend: 'cuda', width: 'int8' },
@@ -238,6 +240,8 @@ async function openDevice({ backend, width }: DeviceKind, model: LoadedModel, di
       },
     };
   }
+  if (backend === 'ggml')
+    return { device: await createGgmlBackend(model, { ...MASK_POOL, bits: width, threads: 1 }), oracles: null };
   const options = { ...MASK_POOL, bits: width, threads: 1, cacheDirectory: directory };
   const device = await createOnnxBackend(model, options);
   if (width === 32) return { device, oracles: null };

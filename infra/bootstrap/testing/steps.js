@@ -123,6 +123,7 @@ const LIGHT = [
 /** Tests of backends and of the runtime that share another process. Together they take about as long as {@link LIGHT}. */
 const LIGHT_RUNTIME = [
   `gpu-host/backends/!(${LONG.backends}).test.ts`,
+  'gpu-host/backends/ggml/*.test.ts',
   'runtime/build/*.test.ts',
   'runtime/build/script/*.test.ts',
   'runtime/build/wasm/*.test.ts',

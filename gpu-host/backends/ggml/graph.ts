@@ -1,0 +1,434 @@
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { kvSize } from '#gpu-host/models/config.ts';
+import type { Projection } from '../../models/adapter.ts';
+import type { GgmlAdapter } from './adapter.ts';
+import type { Ggml } from './library.ts';
+import type { KvPool } from './pool.ts';
+import { CONSTANTS, type Pointer } from './signatures.ts';
+import type { LayerWeights, Weights } from './weights.ts';
+
+const { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_I32 } = CONSTANTS;
+
+/** Sequences of a batch whose attention is computed together: `rows` sequences with `queries` inputs and `columns` keys each, padding included. */
+export interface GroupShape {
+  readonly rows: number;
+  readonly queries: number;
+  readonly columns: number;
+}
+
+/** Everything that decides the nodes of a step's graph. Batches of one shape share a graph. */
+export interface StepShape {
+  /** Inputs of all sequences, padding included. */
+  readonly inputs: number;
+  readonly groups: readonly GroupShape[];
+  /** True when the inputs lie in the order of the one group's queries, so that no rows need to be moved around attention. */
+  readonly aligned: boolean;
+  /** Inputs whose states are wanted, padding included. */
+  readonly outputs: number;
+  /** Inputs, the first of the outputs, whose logits are wanted. */
+  readonly logitRows: number;
+  /** True when some inputs are embeds. */
+  readonly embeds: boolean;
+  /** True when some position is at least `ROTATION_SPAN`, so that a second rotation is needed. */
+  readonly far: boolean;
+  /** True when some sequence wants the attention that its keys receive. */
+  readonly received: boolean;
+}
+
+/** Inputs and results of one group of a graph. */
+export interface GroupTensors {
+  /** Row of the flat inputs for each query of the group; absent when the graph is aligned. */
+  readonly queries: Pointer | undefined;
+  /** Slot of each column, row after row, and one slot more (see `store` of the decoder's attention). */
+  readonly slots: Pointer;
+  /** Column, counted over all rows of the group, that takes each flat input's key. */
+  readonly ownColumns: Pointer;
+  /** `columns × queries × rows` of float16, 0 or -Infinity. */
+  readonly mask: Pointer;
+  /** Attention received by each column, `columns × rows`, summed over queries, heads and layers. */
+  readonly received: Pointer | undefined;
+}
+
+/** A graph with memory of its own, computed again and again with new inputs. */
+export interface StepGraph {
+  readonly shape: StepShape;
+  readonly graph: Pointer;
+  readonly bytes: number;
+  readonly tokens: Pointer;
+  /** Embeds (`hiddenSize × inputs`), and a factor for each input's token: 0 where the input is an embed. */
+  readonly embeds: { readonly values: Pointer; readonly tokenFactors: Pointer } | undefined;
+  readonly positions: Pointer;
+  /** Multiples of the rotation's span, for far positions. */
+  readonly spans: Pointer | undefined;
+  /** Slot of the pool that takes each input's key and value. */
+  readonly writes: Pointer;
+  readonly groups: readonly GroupTensors[];
+  /** Row of the attention's results for each flat input; absent when the graph is aligned. */
+  readonly attended: Pointer | undefined;
+  readonly outputs: Pointer | undefined;
+  readonly states: Pointer | undefined;
+  readonly logits: Pointer | undefined;
+  dispose(): void;
+}
+
+/** What graphs are built from. */
+export interface GraphParts {
+  readonly ggml: Ggml;
+  readonly config: ModelConfig;
+  readonly weights: Weights;
+  readonly pool: KvPool;
+  /** Kind of memory in which the results of nodes lie. */
+  readonly bufferType: Pointer;
+}
+
+/** Tensors of one layer, beside those of its groups of sequences. */
+const LAYER_TENSORS = 96;
+const GROUP_TENSORS = 24;
+const OTHER_TENSORS = 64;
+
+/** Builds the graph of the whole model for batches of one shape. @throws Error when its memory cannot be allocated */
+export function buildStep(parts: GraphParts, shape: StepShape, adapter: GgmlAdapter | undefined): StepGraph {
+  const tensors = OTHER_TENSORS + parts.config.layers * (LAYER_TENSORS + GROUP_TENSORS * shape.groups.length);
+  const memory = new GraphMemory(parts, tensors);
+  try {
+    return new DecoderBuilder(parts, shape, adapter, memory).build();
+  } catch (error) {
+    memory.dispose();
+    throw error;
+  }
+}
+
+/** A graph of the output head alone, for states that were computed earlier. */
+export interface HeadGraph {
+  readonly graph: Pointer;
+  readonly bytes: number;
+  readonly rows: number;
+  readonly states: Pointer;
+  readonly logits: Pointer;
+  dispose(): void;
+}
+
+/** Builds the graph that gives the logits of `rows` states. */
+export function buildHead(parts: GraphParts, rows: number): HeadGraph {
+  const memory = new GraphMemory(parts, OTHER_TENSORS);
+  const { functions } = parts.ggml;
+  const states = memory.input(
+    functions.ggml_new_tensor_2d(memory.context, GGML_TYPE_F32, parts.config.hiddenSize, rows),
+  );
+  const logits = functions.ggml_mul_mat(memory.context, parts.weights.head, states);
+  functions.ggml_set_output(logits);
+  functions.ggml_build_forward_expand(memory.graph, logits);
+  const bytes = memory.allocate();
+  return { graph: memory.graph, bytes, rows, states, logits, dispose: () => memory.dispose() };
+}
+
+/** The descriptions of a graph's tensors, and the memory of their values. */
+class GraphMemory {
+  readonly context: Pointer;
+  readonly graph: Pointer;
+  readonly #ggml: Ggml;
+  readonly #allocator: Pointer;
+
+  constructor({ ggml, bufferType }: GraphParts, tensors: number) {
+    const { functions } = ggml;
+    this.#ggml = ggml;
+    this.context = ggml.context(tensors, functions.ggml_graph_overhead_custom(tensors, false));
+    this.graph = functions.ggml_new_graph_custom(this.context, tensors, false);
+    this.#allocator = functions.ggml_gallocr_new(bufferType);
+  }
+
+  /** Marks a tensor as an input: nothing else uses its memory before the graph has read it. Inputs that no node reads have memory, too. */
+  input(tensor: Pointer): Pointer {
+    this.#ggml.functions.ggml_set_input(tensor);
+    this.#ggml.functions.ggml_build_forward_expand(this.graph, tensor);
+    return tensor;
+  }
+
+  /** Allocates all values of the graph and returns their bytes. */
+  allocate(): number {
+    const { functions } = this.#ggml;
+    if (functions.ggml_gallocr_alloc_graph(this.#allocator, this.graph))
+      return functions.ggml_gallocr_get_buffer_size(this.#allocator, 0);
+    this.dispose();
+    throw new Error('ggml has no memory for the values of a step');
+  }
+
+  dispose(): void {
+    this.#ggml.functions.ggml_gallocr_free(this.#allocator);
+    this.#ggml.functions.ggml_free(this.context);
+  }
+}
+
+/** The parts of the config that decide which nodes a decoder has: the only place of the builder that reads them. */
+function architectureOf(config: ModelConfig) {
+  const { headDim, heads, kvHeads, layers, hiddenSize, rmsNormEpsilon } = config;
+  return {
+    ...{ headDim, heads, kvHeads, layers, hiddenSize, rmsNormEpsilon },
+    kvSize: kvSize(config),
+    projectionBias: config.attentionBias,
+    queryKeyNorm: config.queryKeyNorm,
+    attentionScale: 1 / Math.sqrt(headDim),
+  } as const;
+}
+
+class DecoderBuilder {
+  readonly #parts: GraphParts;
+  readonly #memory: GraphMemory;
+  readonly #shape: StepShape;
+  readonly #adapter: GgmlAdapter | undefined;
+  readonly #model: ReturnType<typeof architectureOf>;
+  readonly #positions: Pointer;
+  readonly #spans: Pointer | undefined;
+  readonly #writes: Pointer;
+  readonly #groups: Group[];
+  readonly #attended: Pointer | undefined;
+
+  constructor(parts: GraphParts, shape: StepShape, adapter: GgmlAdapter | undefined, memory: GraphMemory) {
+    this.#parts = parts;
+    this.#memory = memory;
+    this.#shape = shape;
+    this.#adapter = adapter;
+    this.#model = architectureOf(parts.config);
+    this.#positions = this.#integers(shape.inputs);
+    this.#spans = shape.far ? this.#integers(shape.inputs) : undefined;
+    this.#writes = this.#integers(shape.inputs);
+    this.#groups = shape.groups.map((group) => ({
+      ...group,
+      queryRows: shape.aligned ? undefined : this.#integers(group.rows * group.queries),
+      slots: this.#integers(group.rows * group.columns + 1),
+      ownColumns: this.#integers(shape.inputs),
+      mask: this.#input(
+        this.#f.ggml_new_tensor_4d(this.#context, GGML_TYPE_F16, group.columns, group.queries, 1, group.rows),
+      ),
+      received: undefined,
+    }));
+    this.#attended = shape.aligned ? undefined : this.#integers(shape.inputs);
+  }
+
+  build(): StepGraph {
+    const { inputs, outputs, logitRows, embeds } = this.#shape;
+    const { hiddenSize, layers } = this.#model;
+    const { weights } = this.#parts;
+    const f = this.#f;
+    const tokens = this.#integers(inputs);
+    const outputRows = outputs > 0 ? this.#integers(outputs) : undefined;
+    let rows = f.ggml_get_rows(this.#context, weights.embeddings, tokens);
+    const embedTensors = embeds
+      ? {
+          values: this.#input(f.ggml_new_tensor_2d(this.#context, GGML_TYPE_F32, hiddenSize, inputs)),
+          tokenFactors: this.#input(f.ggml_new_tensor_2d(this.#context, GGML_TYPE_F32, 1, inputs)),
+        }
+      : undefined;
+    if (embedTensors) rows = this.#add(this.#mul(rows, embedTensors.tokenFactors), embedTensors.values);
+    for (let layer = 0; layer < layers; layer++) {
+      const isLast = layer === layers - 1;
+      rows = this.#layer(layer, rows, isLast ? outputRows : undefined, isLast && outputRows === undefined);
+    }
+    let states: Pointer | undefined;
+    let logits: Pointer | undefined;
+    if (outputRows !== undefined) {
+      states = this.#norm(rows, weights.norm);
+      f.ggml_set_output(states);
+      f.ggml_build_forward_expand(this.#memory.graph, states);
+    }
+    if (states !== undefined && logitRows > 0) {
+      const first = f.ggml_view_2d(this.#context, states, hiddenSize, logitRows, 4 * hiddenSize, 0);
+      logits = f.ggml_mul_mat(this.#context, weights.head, first);
+      f.ggml_set_output(logits);
+      f.ggml_build_forward_expand(this.#memory.graph, logits);
+    }
+    for (const { received } of this.#groups) {
+      if (received === undefined) continue;
+      f.ggml_set_output(received);
+      f.ggml_build_forward_expand(this.#memory.graph, received);
+    }
+    const bytes = this.#memory.allocate();
+    return {
+      shape: this.#shape,
+      graph: this.#memory.graph,
+      bytes,
+      tokens,
+      embeds: embedTensors,
+      positions: this.#positions,
+      spans: this.#spans,
+      writes: this.#writes,
+      groups: this.#groups.map(({ queryRows, slots, ownColumns, mask, received }) => ({
+        queries: queryRows,
+        ...{ slots, ownColumns, mask, received },
+      })),
+      attended: this.#attended,
+      outputs: outputRows,
+      states,
+      logits,
+      dispose: () => this.#memory.dispose(),
+    };
+  }
+
+  /**
+   * One decoder layer.
+   * @param outputRows the inputs that later nodes read; all by default
+   * @param storesOnly true when only keys, values and received attention of this layer are wanted
+   */
+  #layer(index: number, rows: Pointer, outputRows: Pointer | undefined, storesOnly: boolean): Pointer {
+    const { inputs } = this.#shape;
+    const { headDim, heads, kvHeads, queryKeyNorm, projectionBias } = this.#model;
+    const layer = this.#parts.weights.layers[index] as LayerWeights;
+    const f = this.#f;
+    const context = this.#context;
+    const normed = this.#norm(rows, layer.inputNorm);
+    const project = (name: Projection, weight: Pointer, bias: Pointer | null) => {
+      const projected = this.#linear(index, name, weight, normed);
+      return projectionBias && bias !== null ? this.#add(projected, bias) : projected;
+    };
+    const headsOf = (projected: Pointer, count: number, norm: Pointer | null) => {
+      const split = f.ggml_reshape_3d(context, projected, headDim, count, inputs);
+      return this.#rotate(queryKeyNorm && norm !== null ? this.#norm(split, norm) : split);
+    };
+    const query = headsOf(project('q_proj', layer.query, layer.queryBias), heads, layer.queryNorm);
+    const key = headsOf(project('k_proj', layer.key, layer.keyBias), kvHeads, layer.keyNorm);
+    const value = project('v_proj', layer.value, layer.valueBias);
+    const attended = this.#attention(index, query, key, value, storesOnly);
+    if (attended === undefined) return rows;
+    let change = this.#linear(index, 'o_proj', layer.output, attended);
+    let residual = rows;
+    if (outputRows !== undefined) {
+      change = f.ggml_get_rows(context, change, outputRows);
+      residual = f.ggml_get_rows(context, rows, outputRows);
+    }
+    residual = this.#add(change, residual);
+    const inner = this.#norm(residual, layer.postNorm);
+    const gate = this.#linear(index, 'gate_proj', layer.gate, inner);
+    const up = this.#linear(index, 'up_proj', layer.up, inner);
+    return this.#add(this.#linear(index, 'down_proj', layer.down, f.ggml_swiglu_split(context, gate, up)), residual);
+  }
+
+  /** Stores keys and values in the pool, and returns the attention's result for each flat input. */
+  #attention(layer: number, query: Pointer, key: Pointer, value: Pointer, storesOnly: boolean): Pointer | undefined {
+    const { inputs, aligned, received } = this.#shape;
+    const { headDim, heads, kvSize } = this.#model;
+    const { pool } = this.#parts;
+    const f = this.#f;
+    const context = this.#context;
+    const keyRows = f.ggml_reshape_2d(context, key, kvSize, inputs);
+    // Later nodes read the results of these writes and not the pool itself, so that the graph orders them.
+    const keys = f.ggml_set_rows(context, pool.keys[layer] as Pointer, keyRows, this.#writes);
+    const values = f.ggml_set_rows(context, pool.values[layer] as Pointer, value, this.#writes);
+    for (const stored of [keys, values]) f.ggml_build_forward_expand(this.#memory.graph, stored);
+    if (storesOnly && !received) return undefined;
+    const queryRows = f.ggml_reshape_2d(context, query, heads * headDim, inputs);
+    let results: Pointer | undefined;
+    for (const group of this.#groups) {
+      const groupQueries = group.queryRows ? f.ggml_get_rows(context, queryRows, group.queryRows) : queryRows;
+      const split = f.ggml_reshape_4d(context, groupQueries, headDim, heads, group.queries, group.rows);
+      const q = f.ggml_permute(context, split, 0, 2, 1, 3);
+      const k = this.#columns(group, keys, keyRows);
+      const v = this.#columns(group, values, value);
+      const result = received ? this.#softMaxAttention(group, q, k, v) : this.#flashAttention(group, q, k, v);
+      results = results === undefined ? result : f.ggml_concat(context, results, result, 1);
+    }
+    if (storesOnly || results === undefined) return undefined;
+    return aligned || this.#attended === undefined ? results : f.ggml_get_rows(context, results, this.#attended);
+  }
+
+  /**
+   * Keys or values of a group's columns, `headDim × kvHeads × columns × rows`: those of the pool's slots, and in the columns of a sequence's own
+   * inputs the new ones, which the pool may not keep. The row after the last column takes the inputs of other groups, and padding.
+   */
+  #columns({ rows, columns, slots, ownColumns }: Group, stored: Pointer, own: Pointer): Pointer {
+    const { headDim, kvHeads, kvSize } = this.#model;
+    const f = this.#f;
+    const gathered = f.ggml_get_rows(this.#context, stored, slots);
+    const whole = f.ggml_set_rows(this.#context, gathered, own, ownColumns);
+    return f.ggml_view_4d(
+      ...([this.#context, whole, headDim, kvHeads, columns, rows] as const),
+      ...([4 * headDim, 4 * kvSize, 4 * kvSize * columns, 0] as const),
+    );
+  }
+
+  /** `(headDim · heads) × (queries · rows)`. */
+  #flashAttention({ rows, queries, mask }: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
+    const { headDim, heads, attentionScale } = this.#model;
+    const f = this.#f;
+    const context = this.#context;
+    const byHead = (columns: Pointer) => f.ggml_permute(context, columns, 0, 2, 1, 3);
+    const result = f.ggml_flash_attn_ext(context, q, byHead(k), byHead(v), mask, attentionScale, 0, 0);
+    return f.ggml_reshape_2d(context, result, heads * headDim, queries * rows);
+  }
+
+  /** Like {@link #flashAttention}, with the weights of all columns in memory: adds them to the group's `received`. */
+  #softMaxAttention(group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
+    const { rows, queries, columns, mask } = group;
+    const { headDim, heads, attentionScale } = this.#model;
+    const f = this.#f;
+    const context = this.#context;
+    const scores = f.ggml_mul_mat(context, f.ggml_permute(context, k, 0, 2, 1, 3), q);
+    const weights = f.ggml_soft_max_ext(context, scores, mask, attentionScale, 0); // columns × queries × heads × rows
+    const byColumn = f.ggml_cont(context, f.ggml_permute(context, weights, 2, 0, 1, 3)); // queries × heads × columns × rows
+    const joined = f.ggml_reshape_3d(context, byColumn, queries * heads, columns, rows);
+    const sums = f.ggml_reshape_2d(context, f.ggml_sum_rows(context, joined), columns, rows);
+    group.received = group.received === undefined ? sums : this.#add(group.received, sums);
+    const transposed = f.ggml_cont(context, f.ggml_permute(context, v, 1, 2, 0, 3)); // columns × headDim × kvHeads × rows
+    const result = f.ggml_mul_mat(context, transposed, weights); // headDim × queries × heads × rows
+    const byQuery = f.ggml_cont(context, f.ggml_permute(context, result, 0, 2, 1, 3));
+    return f.ggml_reshape_2d(context, byQuery, heads * headDim, queries * rows);
+  }
+
+  #linear(layer: number, name: Projection, weight: Pointer, x: Pointer): Pointer {
+    const f = this.#f;
+    const projected = f.ggml_mul_mat(this.#context, weight, x);
+    const change = this.#adapter?.change(layer, name);
+    if (change === undefined) return projected;
+    const inner = f.ggml_mul_mat(this.#context, change.down, x);
+    return this.#add(projected, f.ggml_mul_mat(this.#context, change.up, inner));
+  }
+
+  #rotate(heads: Pointer): Pointer {
+    const { near, far } = this.#parts.weights.rotation;
+    const turned = this.#rotateBy(heads, this.#positions, near);
+    return this.#spans === undefined ? turned : this.#rotateBy(turned, this.#spans, far);
+  }
+
+  /** With a base of 1, the angle of a pair is its position divided by its entry of `divisors`. */
+  #rotateBy(heads: Pointer, positions: Pointer, divisors: Pointer): Pointer {
+    const { headDim } = this.#model;
+    const { mode } = this.#parts.weights.rotation;
+    return this.#f.ggml_rope_ext(this.#context, heads, positions, divisors, headDim, mode, 0, 1, 1, 0, 1, 0, 0);
+  }
+
+  #norm(rows: Pointer, weight: Pointer): Pointer {
+    return this.#mul(this.#f.ggml_rms_norm(this.#context, rows, this.#model.rmsNormEpsilon), weight);
+  }
+
+  #add(a: Pointer, b: Pointer): Pointer {
+    return this.#f.ggml_add(this.#context, a, b);
+  }
+
+  #mul(a: Pointer, b: Pointer): Pointer {
+    return this.#f.ggml_mul(this.#context, a, b);
+  }
+
+  #integers(count: number): Pointer {
+    return this.#input(this.#f.ggml_new_tensor_1d(this.#context, GGML_TYPE_I32, count));
+  }
+
+  #input(tensor: Pointer): Pointer {
+    return this.#memory.input(tensor);
+  }
+
+  get #context(): Pointer {
+    return this.#memory.context;
+  }
+
+  get #f(): Ggml['functions'] {
+    return this.#parts.ggml.functions;
+  }
+}
+
+/** A group while its graph is built. */
+interface Group extends GroupShape {
+  readonly queryRows: Pointer | undefined;
+  readonly slots: Pointer;
+  readonly ownColumns: Pointer;
+  readonly mask: Pointer;
+  received: Pointer | undefined;
+}

@@ -1,0 +1,268 @@
+import { availableParallelism } from 'node:os';
+import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import type { LoadedModel } from '#gpu-host/models/load.ts';
+import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
+import { batchAdapter, checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
+import { OnnxImageEncoder } from '../onnx/vision.ts';
+import { GgmlAdapter } from './adapter.ts';
+import { paddedRows, StepPlan } from './batch.ts';
+import { buildHead, buildStep, type GraphParts, type HeadGraph, type StepGraph } from './graph.ts';
+import { Ggml, type GgmlDevice } from './library.ts';
+import { answer, scoresOfRows, topOfRows } from './logits.ts';
+import { KvPool, type KvType } from './pool.ts';
+import { selfTest } from './self-test.ts';
+import type { Pointer } from './signatures.ts';
+import { loadWeights, type WeightBits } from './weights.ts';
+
+/** Options of {@link createGgmlBackend}. */
+export interface GgmlBackendOptions {
+  readonly pageSize: number;
+  readonly pageCount: number;
+  /** Bits of the layers' matrices: 32 for floats, 8 and 4 for ggml's Q8_0 and Q4_0. A file's narrower blocks keep their bits. */
+  readonly bits: WeightBits;
+  /** Bits of the output head; `bits` by default. */
+  readonly headBits?: WeightBits;
+  /** Number format of keys and values; float32 by default. */
+  readonly kv?: KvType;
+  /** Threads that compute; one for each core by default. They spin while they wait for each other, so busy cores want fewer. */
+  readonly threads?: number;
+}
+
+/** Maximum number of graphs kept, and of bytes of their values. The last graph is kept in any case. */
+const MOST_GRAPHS = 64;
+const MOST_GRAPH_BYTES = 512 * 1024 * 1024;
+/** States for which the head is computed at once. */
+const HEAD_ROWS = 64;
+
+/**
+ * Runs a model through ggml, the tensor library of llama.cpp, on the CPU. The libraries are prebuilt (see `library.ts`); this folder builds the graphs
+ * over its own pool of keys and values. Steps are computed off the event loop.
+ *
+ * @throws ModelError `unsupported-model` when the libraries are not installed or compute wrongly, or when a file of the weights was changed
+ */
+export async function createGgmlBackend(model: LoadedModel, options: GgmlBackendOptions): Promise<Backend> {
+  const ggml = await Ggml.open();
+  await selfTest(ggml);
+  const device = ggml.cpu();
+  const { bits, headBits = bits, kv = 'float32' } = options;
+  const weights = loadWeights(ggml, device, model, { bits, headBits });
+  const pool = new KvPool(ggml, device, model.config, options, kv);
+  const images = await OnnxImageEncoder.open(model, options.threads);
+  const bufferType = ggml.functions.ggml_backend_dev_buffer_type(device.handle);
+  const parts = { ggml, config: model.config, weights, pool, bufferType };
+  return new GgmlBackend(parts, device, options, images);
+}
+
+class GgmlBackend implements Backend {
+  readonly name = 'ggml';
+  readonly precision: string;
+  readonly weightBits: number;
+  readonly kv: string | undefined;
+  readonly device: { readonly name: string };
+  readonly config: ModelConfig;
+  readonly pageSize: number;
+  readonly pageCount: number;
+  readonly images: OnnxImageEncoder | undefined;
+  readonly #parts: GraphParts;
+  readonly #ggmlDevice: GgmlDevice;
+  readonly #engine: Pointer;
+  readonly #steps: GraphCache<StepGraph>;
+  readonly #heads: GraphCache<HeadGraph>;
+  #adapters = 0;
+
+  constructor(
+    parts: GraphParts,
+    device: GgmlDevice,
+    options: GgmlBackendOptions,
+    images: OnnxImageEncoder | undefined,
+  ) {
+    const { ggml, weights } = parts;
+    this.#parts = parts;
+    this.#ggmlDevice = device;
+    this.config = parts.config;
+    this.pageSize = options.pageSize;
+    this.pageCount = options.pageCount;
+    this.images = images;
+    this.device = { name: device.name };
+    const { layers, head } = weights.bits;
+    this.weightBits = layers.toSorted((a, b) => a - b)[layers.length >> 1] ?? options.bits;
+    const names = { 32: 'float32', 8: 'q8_0', 4: 'q4_0' };
+    this.precision = [...new Set([...layers, head])].map((width) => names[width]).join(' and ');
+    if (options.kv === 'float16') this.kv = options.kv;
+    this.#engine = ggml.functions.ggml_backend_dev_init(device.handle, null);
+    ggml.setThreads(this.#engine, device, options.threads ?? availableParallelism());
+    this.#steps = new GraphCache();
+    this.#heads = new GraphCache();
+  }
+
+  get pageBytes(): number {
+    return this.#parts.pool.pageBytes;
+  }
+
+  async forward(batch: readonly SequenceInput[]): Promise<readonly SequenceOutput[]> {
+    // ggml ends the process where an index is out of range, so everything is checked before.
+    for (const sequence of batch) checkSequence(this.config, this.#slotCount, sequence);
+    checkPicked(batch, 0);
+    const adapter = GgmlAdapter.of(batchAdapter(batch));
+    if (batch.length === 0) return [];
+    const { ggml, pool } = this.#parts;
+    const plan = new StepPlan(batch, pool, this.config.hiddenSize);
+    const graph = this.#steps.get(`${adapter?.id ?? ''} ${JSON.stringify(plan.shape)}`, () =>
+      buildStep(this.#parts, plan.shape, adapter),
+    );
+    plan.feed(ggml, graph);
+    await ggml.compute(this.#engine, graph.graph);
+    return this.#results(plan, graph);
+  }
+
+  async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
+    const id = ++this.#adapters;
+    return GgmlAdapter.read(this.#parts.ggml, this.#ggmlDevice, adapter, this.config.layers, id, () =>
+      this.#steps.drop((key) => key.startsWith(`${id} `)),
+    );
+  }
+
+  async project(states: Float32Array, count: number, topK: number): Promise<TopTokens> {
+    checkStates(this.config, states, count);
+    const { vocabularySize } = this.config;
+    const k = Math.min(topK, vocabularySize);
+    const tokens = new Uint32Array(count * k);
+    const logProbabilities = new Float32Array(count * k);
+    await this.#forEachHead(states, count, (logits, first, rows) => {
+      const top = topOfRows(logits, rows, k, vocabularySize);
+      tokens.set(top.tokens, first * k);
+      logProbabilities.set(top.logProbabilities, first * k);
+    });
+    return { topK: k, tokens, logProbabilities };
+  }
+
+  async score(states: Float32Array, count: number, tokens: readonly Uint32Array[]): Promise<StateScores> {
+    checkScore(this.config, states, count, tokens);
+    const logProbabilities: Float32Array[] = [];
+    const entropies = new Float32Array(count);
+    await this.#forEachHead(states, count, (logits, first, rows) => {
+      const scores = scoresOfRows(logits, this.config.vocabularySize, tokens.slice(first, first + rows));
+      logProbabilities.push(...scores.logProbabilities);
+      entropies.set(scores.entropies, first);
+    });
+    return { logProbabilities, entropies };
+  }
+
+  copySlots(sources: Uint32Array, destinations: Uint32Array, shifts?: Int32Array): void {
+    checkCopy(this.#slotCount, sources, destinations, shifts);
+    this.#parts.pool.copy(sources, destinations, shifts);
+  }
+
+  readPage(page: number, into: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, into);
+    this.#parts.pool.readPage(page, into);
+  }
+
+  writePage(page: number, from: Uint8Array): void {
+    checkPage(this.pageCount, this.pageBytes, page, from);
+    this.#parts.pool.writePage(page, from);
+  }
+
+  async dispose(): Promise<void> {
+    const everything = () => true;
+    this.#steps.drop(everything);
+    this.#heads.drop(everything);
+    this.#parts.pool.dispose();
+    this.#parts.weights.dispose();
+    this.#parts.ggml.functions.ggml_backend_free(this.#engine);
+    await this.images?.release();
+  }
+
+  get #slotCount(): number {
+    return this.pageSize * this.pageCount;
+  }
+
+  #results(plan: StepPlan, graph: StepGraph): SequenceOutput[] {
+    const { hiddenSize, vocabularySize, layers, heads } = this.config;
+    const { outputs, logitRows, groups } = plan.shape;
+    const states = this.#read(graph.states, outputs * hiddenSize);
+    const logits = this.#read(graph.logits, logitRows * vocabularySize);
+    const received = graph.groups.map((tensors, g) => {
+      const { rows = 0, columns = 0 } = groups[g] ?? {};
+      return this.#read(tensors.received, rows * columns);
+    });
+    return plan.members.map(({ sequence, group, row, firstOutput }): SequenceOutput => {
+      const { output, attention } = sequence;
+      const end = firstOutput + (output.kind === 'none' ? 0 : output.rows);
+      const ownStates = () => states.slice(firstOutput * hiddenSize, end * hiddenSize);
+      let extra: { readonly attention?: Float32Array } = {};
+      if (attention === true) {
+        const start = row * (groups[group]?.columns ?? 0);
+        const width = sequence.context.length + sequence.positions.length;
+        const sums = received[group]?.subarray(start, start + width) ?? new Float32Array(0);
+        extra = { attention: sums.map((sum) => sum / (layers * heads)) };
+      }
+      if (output.kind === 'none') return { kind: 'none', ...extra };
+      if (output.kind === 'states') return { kind: 'states', states: ownStates(), ...extra };
+      const own = logits.subarray(firstOutput * vocabularySize, end * vocabularySize);
+      const top = answer(output, own, vocabularySize);
+      return { kind: 'top', ...top, ...(output.states ? { states: ownStates() } : {}), ...extra };
+    });
+  }
+
+  /** Computes the logits of states, some at a time. */
+  async #forEachHead(
+    states: Float32Array,
+    count: number,
+    visit: (logits: Float32Array, first: number, rows: number) => void,
+  ): Promise<void> {
+    const { hiddenSize, vocabularySize } = this.config;
+    const { ggml } = this.#parts;
+    for (let first = 0; first < count; first += HEAD_ROWS) {
+      const rows = Math.min(HEAD_ROWS, count - first);
+      const padded = paddedRows(rows);
+      const graph = this.#heads.get(String(padded), () => buildHead(this.#parts, padded));
+      const input = new Float32Array(padded * hiddenSize);
+      input.set(states.subarray(first * hiddenSize, (first + rows) * hiddenSize));
+      ggml.functions.ggml_backend_tensor_set(graph.states, input, 0, input.byteLength);
+      await ggml.compute(this.#engine, graph.graph);
+      visit(this.#read(graph.logits, rows * vocabularySize), first, rows);
+    }
+  }
+
+  /** The first values of a result. */
+  #read(tensor: Pointer | undefined, count: number): Float32Array {
+    const values = new Float32Array(tensor === undefined ? 0 : count);
+    if (tensor !== undefined) this.#parts.ggml.functions.ggml_backend_tensor_get(tensor, values, 0, values.byteLength);
+    return values;
+  }
+}
+
+/** Graphs by key; the least recently used are dropped first. */
+class GraphCache<Graph extends { readonly bytes: number; dispose(): void }> {
+  readonly #graphs = new Map<string, Graph>();
+  #bytes = 0;
+
+  get(key: string, build: () => Graph): Graph {
+    const known = this.#graphs.get(key);
+    if (known) {
+      // A map iterates in the order of insertion.
+      this.#graphs.delete(key);
+      this.#graphs.set(key, known);
+      return known;
+    }
+    const graph = build();
+    this.#graphs.set(key, graph);
+    this.#bytes += graph.bytes;
+    for (const oldest of this.#graphs.keys()) {
+      if (oldest === key || (this.#graphs.size <= MOST_GRAPHS && this.#bytes <= MOST_GRAPH_BYTES)) break;
+      this.drop((each) => each === oldest);
+    }
+    return graph;
+  }
+
+  drop(isDropped: (key: string) => boolean): void {
+    for (const [key, graph] of this.#graphs) {
+      if (!isDropped(key)) continue;
+      this.#graphs.delete(key);
+      this.#bytes -= graph.bytes;
+      graph.dispose();
+    }
+  }
+}
