@@ -10,5 +10,5 @@ test('the benchmark refuses an unknown backend and names the known ones', () => 
     timeout: 240_000,
   });
   assert.equal(status, 1, stderr);
-  assert.match(stderr, /There is no backend "onxx"\. The backends are onnx, reference, cuda\./);
+  assert.match(stderr, /There is no backend "onxx"\. The backends are onnx, reference, cuda, ggml\./);
 });

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { BACKENDS } from '#infra/model-entry.ts';
+import { COMPUTING_BACKENDS } from '#infra/model-entry.ts';
 import type { Backend, SequenceInput } from './backends/backend.ts';
 import type { KvPrecision, Precision } from './backends/cuda/addon.ts';
 import { createCudaBackend } from './backends/cuda/index.ts';
@@ -37,8 +37,8 @@ const { values } = parseArgs({
 });
 
 const backendName =
-  BACKENDS.find((name) => name === values.backend) ??
-  refuse(`There is no backend "${values.backend}". The backends are ${BACKENDS.join(', ')}.`);
+  COMPUTING_BACKENDS.find((name) => name === values.backend) ??
+  refuse(`There is no backend "${values.backend}". The backends are ${COMPUTING_BACKENDS.join(', ')}.`);
 
 const PAGE_SIZE = 16;
 const PAGES = 1024;

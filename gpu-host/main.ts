@@ -12,8 +12,10 @@ import type { Telemetry } from '#infra/telemetry/telemetry.ts';
 import { watchVitals } from '#infra/telemetry/vitals.ts';
 import type { LinkSecurity } from '#scheduler/links/security.ts';
 import type { Backend } from './backends/backend.ts';
+import { type Choice, chooseBackend, lookAtMachine, weightForm } from './backends/choose.ts';
 import type { DeviceFailure } from './backends/cuda/index.ts';
 import { pacedBackend, pacedEncoder } from './backends/paced.ts';
+import { lackingTraits, ONNX_TRAITS } from './backends/traits.ts';
 import type { HostedEncoder } from './encoders/engine.ts';
 import { measured } from './encoders/latency-profile.ts';
 import { uncutInputs } from './handlers/calls/plan.ts';
@@ -129,8 +131,11 @@ async function openModel(
   const model = await loadModel(directory);
   const { name, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
-  const weightPrecision = heldBits(entry);
-  const unpacedBackend = await createBackend(entry, model, (failure) => lostDevice.end(name, failure));
+  const choice = entry.backend === 'auto' ? await choiceFor(model) : undefined;
+  const chosen: ResolvedEntry = { ...entry, backend: choice?.backend ?? (entry.backend as BackendName) };
+  if (choice) log.info({ model: name, backend: choice.backend, reason: choice.reason }, 'chose the backend of a model');
+  const weightPrecision = heldBits(chosen);
+  const unpacedBackend = await createBackend(chosen, model, (failure) => lostDevice.end(name, failure));
   const backend = entry.pace ? pacedBackend(unpacedBackend, name, entry.pace) : unpacedBackend;
   const { maxBatchTokens: maxTokens, maxBatchSequences: maxSequences } = entry;
   return {
@@ -138,6 +143,7 @@ async function openModel(
     backend,
     profile: await measuredSteps(backend, { maxTokens, maxSequences }, () => performance.now(), waitedForCoreMs),
     directory: model.directory,
+    ...(choice && { reason: choice.reason }),
     embeddings: new MatrixRows(model.tensors.info('model.embed_tokens.weight')),
     ...(entry.thoughts !== undefined && { thoughts: entry.thoughts }),
     bits: backend.weightBits ?? weightPrecision.bits,
@@ -150,7 +156,7 @@ async function openModel(
     ...(adapterMemoryMb !== undefined && { adapterMemoryBytes: adapterMemoryMb * MIB }),
     ...(imageCacheMb !== undefined && { imageCacheBytes: imageCacheMb * MIB }),
     ...(kvDirectory && {
-      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...entry, ...weightPrecision }) },
+      kv: { directory: join(kvDirectory, name), fingerprint: fingerprint(model, { ...chosen, ...weightPrecision }) },
     }),
   };
 }
@@ -207,7 +213,7 @@ function reasonOf({ message, hint }: ModelError): string {
 type WeightPrecision = Pick<FingerprintOptions, 'bits' | 'headBits' | 'precision'>;
 
 /** Bits of the weights, and of the head's weights, on the device. */
-function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): WeightPrecision {
+function heldBits({ backend, bits, headBits, precision = 'bf16' }: ResolvedEntry): WeightPrecision {
   switch (backend) {
     case 'reference':
       return { bits: 32, headBits };
@@ -223,8 +229,20 @@ function heldBits({ backend, bits, headBits, precision = 'bf16' }: ModelEntry): 
   }
 }
 
+type BackendName = Exclude<ModelEntry['backend'], 'auto'>;
+
+/** An entry whose backend is known. */
+type ResolvedEntry = Omit<ModelEntry, 'backend'> & { readonly backend: BackendName };
+
+/** What `backend = "auto"` means for a model on this machine. */
+async function choiceFor(model: LoadedModel): Promise<Choice> {
+  const form = weightForm(model);
+  const needsGgml = form === 'packed' || lackingTraits(model.config, ONNX_TRAITS).length > 0;
+  return chooseBackend(model.config, form, await lookAtMachine(needsGgml));
+}
+
 async function createBackend(
-  entry: ModelEntry,
+  entry: ResolvedEntry,
   model: LoadedModel,
   onDeviceLost: (failure: DeviceFailure) => void,
 ): Promise<Backend> {
@@ -232,6 +250,7 @@ async function createBackend(
   const isCounted = entry.pages > 0 || entry.backend === 'cuda';
   const pageCount = isCounted ? entry.pages : defaultPages(model.config, entry.pageSize, memoryBytes());
   const pool = { pageSize: entry.pageSize, pageCount };
+  const report = (line: string, level: 'info' | 'warn') => log[level]({ model: entry.name }, line);
   switch (entry.backend) {
     case 'reference': {
       const { createReferenceBackend } = await import('./backends/reference/index.ts');
@@ -241,6 +260,7 @@ async function createBackend(
       const { createOnnxBackend } = await import('./backends/onnx/index.ts');
       const { bits, headBits, threads, adapters = [], stepMemoryMb } = entry;
       const onnxOptions = {
+        report,
         adapters: adapters.length > 0,
         ...(threads > 0 && { threads }),
         ...(stepMemoryMb !== undefined && { stepBytes: stepMemoryMb * MIB }),
@@ -254,7 +274,6 @@ async function createBackend(
     }
     case 'cuda': {
       const { createCudaBackend } = await import('./backends/cuda/index.ts');
-      const report = (line: string, level: 'info' | 'warn') => log[level]({ model: entry.name }, line);
       return createCudaBackend(model, { ...pool, ...cudaOptions(entry, model), lost: onDeviceLost, report });
     }
     default:
@@ -270,7 +289,7 @@ function unknownBackend(name: never): Error {
   return new Error(`no backend is named "${name}"`);
 }
 
-function cudaOptions(entry: ModelEntry, { config }: LoadedModel) {
+function cudaOptions(entry: ResolvedEntry, { config }: LoadedModel) {
   const {
     device,
     memoryMb,

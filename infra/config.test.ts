@@ -26,8 +26,8 @@ test('the defaults are a private Redis and one GPU host with stories15m and mini
   assert.deepEqual(
     config.gpuHosts[0]?.models.map((model) => [model.name, model.backend, model.bits]),
     [
-      ['stories15m', 'onnx', 32],
-      ['minimind2-small', 'onnx', 32],
+      ['stories15m', 'auto', 32],
+      ['minimind2-small', 'auto', 32],
     ],
   );
   const [one] = withToml('', { PIE_MODEL: 'minimind2-small' }).gpuHosts;
@@ -334,7 +334,7 @@ for (const [what, text, message] of [
     '[[model]]\nname = "m"\nbackend = "cuda"\nbits = 8',
     /model\.0\.bits: has no effect with cuda; use precision/,
   ],
-  ['an fp8 cache on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: has no effect with onnx/],
+  ['an fp8 cache on the CPU', '[[model]]\nname = "m"\nkv = "fp8"', /model\.0\.kv: needs backend = "cuda"/],
   [
     'an fp8 cache beside float32',
     '[[model]]\nname = "m"\nbackend = "cuda"\nprecision = "float32"\nkv = "fp8"',
@@ -350,7 +350,7 @@ for (const [what, text, message] of [
     '[[model]]\nname = "m"\nbackend = "cuda"\nstep_memory_mb = 512',
     /model\.0\.step_memory_mb: has no effect with cuda/,
   ],
-  ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: has no effect with onnx/],
+  ['a device for a CPU model', '[[model]]\nname = "m"\ndevice = 0', /model\.0\.device: needs backend = "cuda"/],
   ['a pool without pages', '[[model]]\nname = "m"\npages = 0', /model\.0\.pages: must be at least 1/],
   [
     'an adapter source that is not a directory',

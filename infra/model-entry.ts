@@ -7,7 +7,7 @@ export interface ModelEntry {
   /** A known name (`stories15m`), or `npm:…`, `hf:…`, `file:…`. */
   readonly source: string;
   readonly backend: BackendName;
-  /** Bits of a weight; `cuda` uses `precision` instead. */
+  /** Bits of a weight; `cuda` uses `precision` instead. With `auto`, the settings of a backend apply where it is chosen. */
   readonly bits: 32 | 8 | 4;
   /** Bits of a weight of the output head. */
   readonly headBits: 32 | 8 | 4;
@@ -82,7 +82,9 @@ type BackendName = (typeof BACKENDS)[number];
 /** One of the `adapters` of a `[[model]]`. */
 type AdapterEntry = Readonly<z.output<typeof adapterSchema>>;
 
-export const BACKENDS = ['onnx', 'reference', 'cuda', 'ggml'] as const;
+export const COMPUTING_BACKENDS = ['onnx', 'reference', 'cuda', 'ggml'] as const;
+/** `auto` lets the GPU host choose by the model and the machine. */
+export const BACKENDS = ['auto', ...COMPUTING_BACKENDS] as const;
 const PRECISIONS = ['bf16', 'int8', 'fp8', 'int4', 'float32'] as const;
 
 const bits = z.union([z.literal(32), z.literal(8), z.literal(4)]);
@@ -98,9 +100,9 @@ export type ModelEnvironment = z.output<z.ZodObject<typeof modelEnvironment>>;
 
 /** Settings that only some backends support, with those backends. */
 const BACKEND_SETTINGS = {
-  bits: ['onnx', 'reference', 'ggml'],
-  head_bits: ['onnx', 'reference', 'ggml'],
-  step_memory_mb: ['onnx'],
+  bits: ['auto', 'onnx', 'reference', 'ggml'],
+  head_bits: ['auto', 'onnx', 'reference', 'ggml'],
+  step_memory_mb: ['auto', 'onnx'],
   precision: ['cuda'],
   kv: ['cuda'],
   device: ['cuda'],
@@ -154,7 +156,7 @@ const causalSchema = z
     name,
     kind: z.literal('causal').default('causal'),
     source: z.string().min(1).optional(),
-    backend: z.enum(BACKENDS).default('onnx'),
+    backend: z.enum(BACKENDS).default('auto'),
     bits: bits.optional(),
     head_bits: bits.optional(),
     precision: z.enum(PRECISIONS).optional(),
@@ -205,7 +207,11 @@ const causalSchema = z
       if (entry[key as keyof typeof BACKEND_SETTINGS] === undefined || backends.includes(entry.backend)) continue;
       const instead =
         key === 'bits' || key === 'head_bits' ? '; use precision = "bf16", "int8", "fp8", "int4" or "float32"' : '';
-      context.addIssue({ code: 'custom', path: [key], message: `has no effect with ${entry.backend}${instead}` });
+      const message =
+        entry.backend === 'auto'
+          ? `needs backend = ${backends.map((name) => `"${name}"`).join(' or ')}`
+          : `has no effect with ${entry.backend}${instead}`;
+      context.addIssue({ code: 'custom', path: [key], message });
     }
     if (entry.kv !== undefined && entry.precision === 'float32')
       context.addIssue({

@@ -19,11 +19,12 @@ export function gpuHostsOf(runtimes: readonly RuntimeInfo[]): GpuHostState[] {
     connected,
     drained: reportedHosts.every((host) => host.name !== name || isDrained(host)),
     running: aliveRuntimes.reduce((sum, { load }) => sum + runningOn(name, load), 0),
-    models: models.map(({ name: model, backend, precision, kv, device, pageCount, pageSize }) => ({
+    models: models.map(({ name: model, backend, precision, kv, device, reason, pageCount, pageSize }) => ({
       model,
       backend,
       precision,
       kv: kv ?? null,
+      reason: reason ?? null,
       device: device.name,
       deviceIndex: device.index ?? null,
       memory: device.memory ?? null,

@@ -27,9 +27,15 @@ const MODELS: Readonly<Record<string, Partial<ModelConfig>>> = {
   // With these settings some rotations are scaled, some are not, and some lie in between.
   llama: {
     headDim: 16,
-    ropeScaling: { factor: 8, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 32 },
+    ropeScaling: {
+      type: 'llama3',
+      factor: 8,
+      lowFrequencyFactor: 1,
+      highFrequencyFactor: 4,
+      originalContextLength: 32,
+    },
   },
-  mistral: { ropeScaling: { factor: 4 }, rmsNormEpsilon: 1e-2 },
+  mistral: { ropeScaling: { type: 'linear', factor: 4 }, rmsNormEpsilon: 1e-2 },
   qwen2: { family: 'qwen2', tiedEmbeddings: true, ropeTheta: 1e6 },
   qwen3: { family: 'qwen3', headDim: 12, rmsNormEpsilon: 1e-3 },
 };

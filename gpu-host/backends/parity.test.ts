@@ -6,6 +6,7 @@ import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomModel } from '../models/testing/random-model.ts';
+import { randomFamily, TINY_FAMILIES } from '../models/testing/tiny-families.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { BLOCK_SIZE } from './onnx/weights.ts';
 import { createReferenceBackend } from './reference/index.ts';
@@ -16,6 +17,7 @@ import { MASK_KINDS, MASK_POOL } from './testing/mask-kinds.ts';
 import { narrowModel, VARIANTS } from './testing/models.ts';
 import { batches, RANDOM_POOL } from './testing/random-batch.ts';
 import { Random, relativeError, rootMeanSquareError, run, sequence } from './testing/scenario.ts';
+import { lackingTraits, ONNX_TRAITS } from './traits.ts';
 
 const POOL = { pageSize: 16, pageCount: 24 };
 /** Maximum error where both backends compute the same numbers. */
@@ -76,6 +78,34 @@ describe('the ONNX backend', () => {
         await onnx.dispose();
       }
       context.diagnostic(`largest relative error, ${variant}: ${worstError.toExponential(2)}`);
+    });
+  }
+
+  for (const [name, family] of Object.entries(TINY_FAMILIES)) {
+    test(`agrees with the reference on random batches in float32, or refuses the model: ${name}`, async (context) => {
+      const directory = await mkdtemp(join(tmpdir(), 'pie-parity-'));
+      directories.push(directory);
+      const model = await randomFamily(join(directory, 'model'), family, 21);
+      const lacking = lackingTraits(model.config, ONNX_TRAITS);
+      if (lacking.length > 0) {
+        const refusal = { code: 'unsupported-model', message: new RegExp(lacking.join(', ')) };
+        await assert.rejects(createOnnxBackend(model, { ...RANDOM_POOL, bits: 32, threads: 1 }), refusal);
+        return;
+      }
+      const reference = await createReferenceBackend(model, RANDOM_POOL);
+      const onnx = await createOnnxBackend(model, { ...RANDOM_POOL, bits: 32, threads: 1 });
+      let worstError = 0;
+      try {
+        const property = fc.asyncProperty(batches, async (batch) => {
+          const error = await compare(model, reference, onnx, batch);
+          worstError = Math.max(worstError, error);
+          assert.ok(error <= TOLERANCE, `relative error ${error}`);
+        });
+        await fc.assert(property, { seed: 43, numRuns: 20 });
+      } finally {
+        await onnx.dispose();
+      }
+      context.diagnostic(`largest relative error, ${name}: ${worstError.toExponential(2)}`);
     });
   }
 

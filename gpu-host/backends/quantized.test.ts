@@ -14,7 +14,7 @@ import {
   writeCheckpoint,
 } from '#gpu-host/models/convert/quantized/testing/write.ts';
 import { type LoadedModel, loadModel } from '#gpu-host/models/load.ts';
-import { isBlocked } from '../models/config.ts';
+import { isBlocked } from '../models/tensors.ts';
 import { randomModel } from '../models/testing/random-model.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';

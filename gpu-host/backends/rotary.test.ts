@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { type ModelConfig, plainTraits } from '#gpu-host/models/config.ts';
 import { rotaryFrequencies } from './rotary.ts';
 
-const BASE = { headDim: 8, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
+const BASE = { ...plainTraits(8), headDim: 8, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
 
 test('frequencies fall geometrically from one', () => {
   const frequencies = rotaryFrequencies(BASE);
@@ -16,9 +16,15 @@ test('frequencies fall geometrically from one', () => {
 test("Llama 3's scaling keeps high frequencies, divides low ones and blends between", () => {
   const frequencies = rotaryFrequencies({
     ...BASE,
-    headDim: 128,
+    rotaryDim: 128,
     ropeTheta: 500_000,
-    ropeScaling: { factor: 8, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 },
+    ropeScaling: {
+      type: 'llama3',
+      factor: 8,
+      lowFrequencyFactor: 1,
+      highFrequencyFactor: 4,
+      originalContextLength: 8192,
+    },
   });
   // Llama 3.1 values from transformers' `_compute_llama3_parameters`, which blends wavelengths of 2,048 to 8,192 tokens.
   const expected: Readonly<Record<number, number>> = {
@@ -36,7 +42,7 @@ test("Llama 3's scaling keeps high frequencies, divides low ones and blends betw
 });
 
 test('linear scaling divides all frequencies, as `_compute_linear_scaling_rope_parameters` of transformers does', () => {
-  const frequencies = rotaryFrequencies({ ...BASE, ropeScaling: { factor: 4 } });
+  const frequencies = rotaryFrequencies({ ...BASE, ropeScaling: { type: 'linear', factor: 4 } });
   assert.deepEqual(
     Array.from(frequencies, (frequency) => Number(frequency.toPrecision(12))),
     [0.25, 0.025, 0.0025, 0.00025],

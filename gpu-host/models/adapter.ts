@@ -36,6 +36,12 @@ export async function loadAdapter(directory: string, model: ModelConfig): Promis
   const config = parseAdapterConfig(await readJson(join(root, 'adapter_config.json')));
   const file = join(root, 'adapter_model.safetensors');
   const tensors = readSafetensorsHeader(file);
+  const mlp = config.targets.find((target) => !/^[qkvo]_proj$/.test(target));
+  if (model.experts !== null && mlp !== undefined)
+    throw new ModelError(
+      'unsupported-adapter',
+      `the adapter changes "${mlp}", which the experts of this model do not share`,
+    );
   const expected = adapterTensors(model, config);
   let bytes = 0;
   for (const [name, shape] of expected) {

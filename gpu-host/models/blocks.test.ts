@@ -3,10 +3,10 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { isBlocked, tensorsOf } from './config.ts';
 import { expectedTensors, type LoadedModel, openTensors } from './load.ts';
 import { readStoredTensors, type TensorSource, writeSafetensors } from './safetensors.ts';
-import { blockedModel } from './testing/blocked-model.ts';
+import { isBlocked, isPacked, readValues, readValuesAhead, rowOf, tensorsOf } from './tensors.ts';
+import { blockedModel, packedModel } from './testing/blocked-model.ts';
 import { randomModel } from './testing/random-model.ts';
 import { widenBlocks } from './widen.ts';
 
@@ -73,6 +73,20 @@ describe('matrices in blocks', () => {
     const firstOfBlocks = Array.from({ length: 6 }, (_, block) => tensors.read('z')[16 * block]);
     assert.deepEqual(firstOfBlocks, [0, 2 * 8, 3 * -1, 4 * (8 - 2), 0, 6 * (8 - 3)]);
     assert.deepEqual([tensors.read('y')[5], tensors.read('y')[128]], [5, 2 * (128 - 1)]);
+  });
+
+  it("a row of a matrix in a GGUF file is that of the whole matrix, in Hugging Face's order", async () => {
+    const { tensors } = await packedModel(model, 'Q8_0', directory);
+    for (const name of ['model.layers.1.self_attn.q_proj.weight', 'model.embed_tokens.weight']) {
+      const info = tensors.info(name);
+      assert.ok(isPacked(info));
+      const [rows = 0, columns = 0] = info.shape;
+      const whole = tensors.read(name);
+      for (let row = 0; row < rows; row++)
+        assert.deepEqual(readValues(rowOf(info, row)), whole.subarray(row * columns, (row + 1) * columns));
+      assert.deepEqual(await readValuesAhead(rowOf(info, 5)), whole.subarray(5 * columns, 6 * columns));
+      assert.throws(() => rowOf(info, rows), RangeError);
+    }
   });
 
   it('widenBlocks writes the values of blocks as plain floats to one file, which the next call reuses', async () => {

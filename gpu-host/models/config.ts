@@ -1,15 +1,16 @@
 import { z } from 'zod';
 import { issueText, ModelError, type ModelErrorCode } from './errors.ts';
-import { type FloatTensor, isFloat, readBytes, readBytesAhead, type StoredTensor } from './safetensors.ts';
+import type { Family } from './families/family.ts';
+import { familyOfType, MODEL_TYPES } from './families/index.ts';
 import { LLAVA, splitLlava } from './vision/llava.ts';
 
 /**
- * Parameters of a Llama-family model that a backend needs, read from a Hugging Face `config.json`.
+ * The table of a model's traits, which all backends read: sizes, and what the model computes. Read from a Hugging Face `config.json`.
  *
- * One shape for Llama 2 and 3, SmolLM2, Qwen2 and 3, Mistral and TinyLlama: a feature that a family lacks is off here, never undefined.
+ * One shape for every family: a trait that a family lacks is off here, never undefined.
  */
-export interface ModelConfig {
-  /** `llama`, `mistral`, `qwen2` or `qwen3`: the `model_type` of the file. */
+export interface ModelConfig extends Traits {
+  /** The `model_type` of the file, such as `llama` or `qwen3_moe`. */
   readonly family: string;
   readonly hiddenSize: number;
   readonly intermediateSize: number;
@@ -22,19 +23,77 @@ export interface ModelConfig {
   /** Maximum tokens of a context, from the model's training. */
   readonly contextLength: number;
   readonly ropeTheta: number;
-  readonly ropeScaling: Llama3RopeScaling | LinearRopeScaling | null;
+  readonly ropeScaling: RopeScaling | null;
   readonly rmsNormEpsilon: number;
   readonly tiedEmbeddings: boolean;
-  /** Qwen2: biases on the q, k and v projections. */
-  readonly attentionBias: boolean;
-  /** Qwen3: RMS norms on each query and key head before the rotation. */
-  readonly queryKeyNorm: boolean;
   readonly bosTokenId: number | null;
   readonly eosTokenIds: readonly number[];
 }
 
+/** What models compute differently. */
+export interface Traits {
+  /** Biases on the q, k and v projections. */
+  readonly attentionBias: boolean;
+  /** A bias on the output projection of attention. */
+  readonly outputBias: boolean;
+  /** RMS norms on queries and keys before the rotation. */
+  readonly queryKeyNorm: boolean;
+  /** Values that one such norm covers: those of a head, or the whole row of all heads. */
+  readonly queryKeyNormSpan: 'head' | 'row';
+  /** Elements of a head that are rotated, the first ones. */
+  readonly rotaryDim: number;
+  /** Elements that turn together: i and i + rotaryDim / 2, or 2i and 2i + 1. */
+  readonly rotaryPairs: 'halves' | 'neighbours';
+  /** Theta of the layers with a window, whose rotation is not scaled; null when they rotate as the others do. */
+  readonly localRopeTheta: number | null;
+  /** Layers whose queries and keys are not rotated. */
+  readonly unrotatedLayers: readonly number[];
+  /**
+   * Window of each layer: a query at position p sees keys at positions above p − window only. Null for layers without a window; an empty list when
+   * no layer has one. A window that all layers have is not here: it bounds `contextLength` instead.
+   */
+  readonly windows: readonly (number | null)[];
+  /** Scores are multiplied by this number; `1 / √headDim` for most models. */
+  readonly attentionScale: number;
+  /** Scores become `cap × tanh(score / cap)` before the mask. */
+  readonly attentionSoftcap: number | null;
+  /** Each head has a learned score that takes part in the softmax and has no value. */
+  readonly sinks: boolean;
+  /** RMS norms stand before attention and feed-forward, after them, or both; always before the addition to the residual stream. */
+  readonly norms: 'before' | 'after' | 'around';
+  /** Added to the weights of norms in Hugging Face's checkpoints: 1 where these store differences from 1. */
+  readonly normOffset: 0 | 1;
+  /** Function of the gate: `x × sigmoid(x)`, GELU with tanh, or gpt-oss's clamped SwiGLU, which changes the other factor too. */
+  readonly activation: 'silu' | 'gelu' | 'clamped';
+  /** Bound of the inputs of `clamped`. */
+  readonly activationLimit: number;
+  /** A mixture of experts in place of each layer's feed-forward network. */
+  readonly experts: Experts | null;
+  /** Embeddings of tokens, results of attention and feed-forward, and logits are multiplied by these. */
+  readonly embeddingScale: number;
+  readonly residualScale: number;
+  readonly logitScale: number;
+  /** Logits become `cap × tanh(logit / cap)`. */
+  readonly logitSoftcap: number | null;
+}
+
+/** A mixture of experts: a router chooses `used` of `count` feed-forward networks for each token, and adds their results by weight. */
+export interface Experts {
+  readonly count: number;
+  readonly used: number;
+  /** Intermediate size of each expert. */
+  readonly size: number;
+  /** The softmax that gives the weights: over all experts, or over the chosen ones (their weights then add up to one). */
+  readonly router: 'all' | 'chosen';
+  /** Biases on the router and on the experts' projections. */
+  readonly biases: boolean;
+}
+
+export type RopeScaling = Llama3RopeScaling | LinearRopeScaling | YarnRopeScaling | LongRopeScaling;
+
 /** `rope_scaling` of type `llama3`. */
 export interface Llama3RopeScaling {
+  readonly type: 'llama3';
   readonly factor: number;
   readonly lowFrequencyFactor: number;
   readonly highFrequencyFactor: number;
@@ -43,7 +102,57 @@ export interface Llama3RopeScaling {
 
 /** `rope_scaling` of type `linear`: positions are divided by `factor`. */
 export interface LinearRopeScaling {
+  readonly type: 'linear';
   readonly factor: number;
+}
+
+/** `rope_scaling` of type `yarn` (Peng et al., 2023). */
+export interface YarnRopeScaling {
+  readonly type: 'yarn';
+  readonly factor: number;
+  /** Turns within the original context from which on a pair is not scaled, and up to which it is scaled wholly. */
+  readonly betaFast: number;
+  readonly betaSlow: number;
+  readonly originalContextLength: number;
+  /** True when the pairs at which scaling begins and ends are rounded to whole numbers. */
+  readonly truncates: boolean;
+  /** Factor of rotated queries and of rotated keys. */
+  readonly attentionFactor: number;
+}
+
+/** `rope_scaling` of type `longrope` (Ding et al., 2024): a divisor for each pair. */
+export interface LongRopeScaling {
+  readonly type: 'longrope';
+  readonly divisors: readonly number[];
+  readonly attentionFactor: number;
+}
+
+/** The traits of a plain Llama decoder, but for those that depend on the head's size. */
+export const PLAIN_TRAITS = {
+  attentionBias: false,
+  outputBias: false,
+  queryKeyNorm: false,
+  queryKeyNormSpan: 'head',
+  rotaryPairs: 'halves',
+  localRopeTheta: null,
+  unrotatedLayers: [],
+  windows: [],
+  attentionSoftcap: null,
+  sinks: false,
+  norms: 'before',
+  normOffset: 0,
+  activation: 'silu',
+  activationLimit: 0,
+  experts: null,
+  embeddingScale: 1,
+  residualScale: 1,
+  logitScale: 1,
+  logitSoftcap: null,
+} as const satisfies Omit<Traits, 'rotaryDim' | 'attentionScale'>;
+
+/** The traits of a plain Llama decoder with heads of this size. */
+export function plainTraits(headDim: number): Traits {
+  return { ...PLAIN_TRAITS, rotaryDim: headDim, attentionScale: 1 / Math.sqrt(headDim) };
 }
 
 /** Number of values in one key row or one value row of a slot: `kvHeads × headDim`. */
@@ -68,9 +177,6 @@ export function defaultPages(config: ModelConfig, pageSize: number, memoryBytes:
   return Math.max(LEAST_DEFAULT_PAGES, Math.min(wanted, Math.floor((memoryBytes * DEFAULT_POOL_PART) / pageBytes)));
 }
 
-/** The `model_type`s that the backends implement. */
-export const FAMILIES = ['llama', 'mistral', 'qwen2', 'qwen3'] as const;
-
 // These bounds are far above any real model. They keep products of sizes exact, and keep a hostile file from claiming absurd memory.
 const size = z
   .int()
@@ -80,16 +186,31 @@ const tokenId = z
   .int()
   .min(0)
   .max(1 << 24);
+const factor = z.number().positive().max(1e9);
+const divisors = z.array(factor).max(4096);
 
 const ropeSchema = z.looseObject({
   rope_type: z.string().nullish(),
   type: z.string().nullish(),
   rope_theta: z.number().positive().nullish(),
-  factor: z.number().positive().nullish(),
-  low_freq_factor: z.number().positive().nullish(),
-  high_freq_factor: z.number().positive().nullish(),
+  factor: factor.nullish(),
+  low_freq_factor: factor.nullish(),
+  high_freq_factor: factor.nullish(),
   original_max_position_embeddings: size.nullish(),
-  partial_rotary_factor: z.number().nullish(),
+  attention_factor: factor.nullish(),
+  beta_fast: factor.nullish(),
+  beta_slow: factor.nullish(),
+  truncate: z.boolean().nullish(),
+  mscale: z.number().nullish(),
+  mscale_all_dim: z.number().nullish(),
+  short_factor: divisors.nullish(),
+  long_factor: divisors.nullish(),
+  partial_rotary_factor: z.number().gt(0).max(1).nullish(),
+});
+/** With a rotation for each type of layer, transformers 5 has one of these objects for each. */
+const ropesSchema = ropeSchema.extend({
+  full_attention: ropeSchema.nullish(),
+  sliding_attention: ropeSchema.nullish(),
 });
 
 const configSchema = z.looseObject({
@@ -103,10 +224,11 @@ const configSchema = z.looseObject({
   head_dim: size.max(4096).nullish(),
   vocab_size: size,
   max_position_embeddings: size,
+  original_max_position_embeddings: size.nullish(),
   rope_theta: z.number().positive().nullish(),
   rope_scaling: ropeSchema.nullish(),
   // transformers 5 gathers theta and scaling here.
-  rope_parameters: ropeSchema.nullish(),
+  rope_parameters: ropesSchema.nullish(),
   rms_norm_eps: z.number().positive().max(1),
   tie_word_embeddings: z.boolean().nullish(),
   attention_bias: z.boolean().nullish(),
@@ -116,34 +238,32 @@ const configSchema = z.looseObject({
   use_sliding_window: z.boolean().nullish(),
   max_window_layers: z.int().min(0).nullish(),
   layer_types: z.array(z.string()).max(1024).nullish(),
-  partial_rotary_factor: z.number().nullish(),
+  partial_rotary_factor: z.number().gt(0).max(1).nullish(),
   rope_interleaved: z.boolean().nullish(),
   quantization_config: z.unknown().optional(),
   bos_token_id: tokenId.nullish(),
   eos_token_id: z.union([tokenId, z.array(tokenId).max(64)]).nullish(),
 });
 
-type ConfigFile = z.infer<typeof configSchema>;
+/** A `config.json` with the fields that all families share checked; families check their own. */
+export type ConfigFile = z.infer<typeof configSchema>;
 
-/** Constant defaults of transformers for absent fields; defaults that depend on other fields are not listed here. */
-const FAMILY_DEFAULTS: Readonly<Record<string, Partial<ConfigFile>>> = {
-  mistral: { num_key_value_heads: 8, sliding_window: 4096 },
-  qwen2: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28 },
-  qwen3: { num_key_value_heads: 32, sliding_window: 4096, max_window_layers: 28, head_dim: 128 },
-};
+/** Types of models whose text model lies in `text_config`; Pie serves the text alone. */
+const NESTED: Readonly<Record<string, string>> = { gemma3: 'gemma3_text', mistral3: 'mistral' };
 
 /**
  * Reads the parsed JSON of a `config.json`, and of an optional `generation_config.json`, which may name more end tokens. Reads only the text
  * model's part of a `config.json` with a vision tower.
  *
- * @throws ModelError `malformed-config` with the field, `unsupported-model` when the backends do not implement the model's computation.
+ * @throws ModelError `malformed-config` with the field, `unsupported-model` when Pie does not know the model's computation.
  */
 export function parseConfig(json: unknown, generation: unknown = {}): ModelConfig {
-  const text = splitLlava(json)?.text ?? json;
+  const text = splitLlava(json)?.text ?? nestedText(json) ?? json;
   const family = familyOf(text);
-  const parsed = configSchema.safeParse(text);
+  const { model_type: type } = text as { model_type: string };
+  const parsed = configSchema.safeParse({ ...family.types[type], ...present(text as Record<string, unknown>) });
   if (!parsed.success) throw malformed('config.json', parsed.error);
-  const file = { ...FAMILY_DEFAULTS[family], ...parsed.data };
+  const file = parsed.data;
   refuseUnsupported(file);
 
   const heads = file.num_attention_heads;
@@ -161,9 +281,17 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
       `config.json: "head_dim": a head of ${headDim} values cannot be rotated in pairs`,
     );
   }
+  const traits = { ...plainTraits(headDim), ...family.traits?.(file) };
+  if (file.attention_bias && !traits.attentionBias)
+    throw new ModelError('unsupported-model', 'config.json: "attention_bias": not supported for this model type');
   const rope = ropeOf(file);
+  const rotaryDim = Math.floor(headDim * (file.partial_rotary_factor ?? rope.values.partial_rotary_factor ?? 1));
+  if (rotaryDim % 2 !== 0 || rotaryDim === 0)
+    throw new ModelError('malformed-config', `config.json: "partial_rotary_factor": ${rotaryDim} values are not pairs`);
+  const contextLength = contextLengthOf(file, traits);
   return {
-    family,
+    ...traits,
+    family: type,
     hiddenSize: file.hidden_size,
     intermediateSize: file.intermediate_size,
     layers: file.num_hidden_layers,
@@ -171,19 +299,32 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
     kvHeads,
     headDim,
     vocabularySize: file.vocab_size,
-    contextLength: contextLengthOf(file),
+    contextLength,
+    rotaryDim,
     ropeTheta: file.rope_theta ?? rope.values.rope_theta ?? 10_000,
-    ropeScaling: ropeScalingOf(rope),
+    ropeScaling: ropeScalingOf(rope, file, rotaryDim, contextLength),
     rmsNormEpsilon: file.rms_norm_eps,
     tiedEmbeddings: file.tie_word_embeddings ?? false,
-    attentionBias: family === 'qwen2',
-    queryKeyNorm: family === 'qwen3',
     bosTokenId: tokensOf(file, file.bos_token_id)[0] ?? null,
     eosTokenIds: endTokens(file, generation),
   };
 }
 
-/** The `config.json` that {@link parseConfig} reads back as `config`; converters and test models write this file. */
+/** The text model's configuration inside that of a model of text and images; undefined for other files. */
+function nestedText(json: unknown): object | undefined {
+  const parsed = z.looseObject({ model_type: z.string(), text_config: z.looseObject({}) }).safeParse(json);
+  if (!parsed.success) return undefined;
+  const { model_type, text_config } = parsed.data;
+  if (!Object.hasOwn(NESTED, model_type)) return undefined;
+  return { model_type: NESTED[model_type], ...text_config };
+}
+
+/** The fields of a file that have values: a family's defaults stand for the others, but not for those that are null. */
+function present(file: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(file).filter(([, value]) => value !== undefined));
+}
+
+/** The `config.json` that {@link parseConfig} reads back as `config`, of a plain decoder of Llama's, Mistral's or Qwen's family. */
 export function configToJson(config: ModelConfig): Record<string, unknown> {
   const architecture = { llama: 'Llama', mistral: 'Mistral', qwen2: 'Qwen2', qwen3: 'Qwen3' }[config.family] ?? 'Llama';
   const scaling = config.ropeScaling;
@@ -209,33 +350,32 @@ export function configToJson(config: ModelConfig): Record<string, unknown> {
   };
 }
 
-function ropeScalingToJson(scaling: Llama3RopeScaling | LinearRopeScaling): Record<string, unknown> {
-  if (!isLlama3(scaling)) return { rope_type: 'linear', factor: scaling.factor };
-  return {
-    rope_type: 'llama3',
-    factor: scaling.factor,
-    low_freq_factor: scaling.lowFrequencyFactor,
-    high_freq_factor: scaling.highFrequencyFactor,
-    original_max_position_embeddings: scaling.originalContextLength,
-  };
+function ropeScalingToJson(scaling: RopeScaling): Record<string, unknown> {
+  switch (scaling.type) {
+    case 'linear':
+      return { rope_type: 'linear', factor: scaling.factor };
+    case 'llama3':
+      return {
+        rope_type: 'llama3',
+        factor: scaling.factor,
+        low_freq_factor: scaling.lowFrequencyFactor,
+        high_freq_factor: scaling.highFrequencyFactor,
+        original_max_position_embeddings: scaling.originalContextLength,
+      };
+    default:
+      throw new Error(`no plain decoder has the scaling "${scaling.type}"`);
+  }
 }
 
-export function isLlama3(scaling: Llama3RopeScaling | LinearRopeScaling): scaling is Llama3RopeScaling {
-  return 'lowFrequencyFactor' in scaling;
-}
-
-function familyOf(json: unknown): string {
+function familyOf(json: unknown): Family {
   const type = z.looseObject({ model_type: z.string() }).safeParse(json);
   if (!type.success) throw malformed('config.json', type.error);
-  const family = type.data.model_type;
-  if (!(FAMILIES as readonly string[]).includes(family)) {
-    throw new ModelError(
-      'unsupported-model',
-      `config.json: "model_type": models of type "${family}" are not supported`,
-      {
-        hint: `supported model types: ${FAMILIES.join(', ')}, and ${LLAVA} over one of them`,
-      },
-    );
+  const name = type.data.model_type;
+  const family = familyOfType(name);
+  if (family === undefined) {
+    throw new ModelError('unsupported-model', `config.json: "model_type": models of type "${name}" are not supported`, {
+      hint: `supported model types: ${MODEL_TYPES.join(', ')}, and ${LLAVA} over one of them`,
+    });
   }
   return family;
 }
@@ -254,24 +394,25 @@ function refuseUnsupported(file: ConfigFile): void {
   }
   const other = architectures?.find((name) => /For(?!CausalLM|ConditionalGeneration)/.test(name));
   if (other !== undefined) refuse('architectures', `${other} does not generate text`);
-  // With `attention_bias`, Llama and Qwen3 put a bias on the output projection, too; Qwen2 always has q, k and v biases only.
-  if (file.attention_bias && file.model_type !== 'qwen2') refuse('attention_bias', 'not supported for this model type');
   if (file.mlp_bias) refuse('mlp_bias', 'not supported');
   if (file.rope_interleaved) refuse('rope_interleaved', 'not supported');
-  if ((file.partial_rotary_factor ?? 1) !== 1) refuse('partial_rotary_factor', 'not supported');
   if (activation && activation !== 'silu' && activation !== 'swish')
     refuse('hidden_act', `the activation "${activation}" is not supported`);
   const kind = file.layer_types?.find((type) => type !== 'full_attention' && type !== 'sliding_attention');
   if (kind !== undefined) refuse('layer_types', `layers of type "${kind}" are not supported`);
 }
 
-/** Full attention gives the same results inside the sliding window, so the window bounds the context instead of changing the mask. */
-function contextLengthOf(file: ConfigFile): number {
+/** Full attention gives the same results inside a window that all layers have, so that window bounds the context instead of changing the mask. */
+function contextLengthOf(file: ConfigFile, { windows }: Traits): number {
   const { max_position_embeddings: maxPositions, num_hidden_layers: layers, max_window_layers, layer_types } = file;
-  // All layers of Mistral have the window. Qwen's layers after the first `max_window_layers` have it, if `use_sliding_window` is set.
+  // Gemma and gpt-oss have windows by layer.
+  if (windows.length > 0) return maxPositions;
+  // All layers of Mistral and Phi have the window. Qwen's layers after the first `max_window_layers` have it, if `use_sliding_window` is set.
   const someLayerSlides = layer_types?.includes('sliding_attention') ?? layers > (max_window_layers ?? 0);
   const hasSlidingWindow =
-    file.model_type === 'mistral' ? file.use_sliding_window !== false : someLayerSlides && file.use_sliding_window;
+    file.model_type === 'mistral' || file.model_type === 'phi3'
+      ? file.use_sliding_window !== false
+      : someLayerSlides && file.use_sliding_window;
   return hasSlidingWindow ? Math.min(file.sliding_window ?? maxPositions, maxPositions) : maxPositions;
 }
 
@@ -283,18 +424,23 @@ interface Rope {
 
 function ropeOf({ rope_parameters, rope_scaling }: ConfigFile): Rope {
   return rope_parameters
-    ? { field: 'rope_parameters', values: rope_parameters }
+    ? { field: 'rope_parameters', values: rope_parameters.full_attention ?? rope_parameters }
     : { field: 'rope_scaling', values: rope_scaling ?? {} };
 }
 
-function ropeScalingOf({ field, values }: Rope): ModelConfig['ropeScaling'] {
+/** Turns within the original context between which YaRN blends, by default. */
+const YARN = { betaFast: 32, betaSlow: 1 } as const;
+
+function ropeScalingOf(
+  { field, values }: Rope,
+  file: ConfigFile,
+  rotaryDim: number,
+  contextLength: number,
+): RopeScaling | null {
   const refuse = (code: ModelErrorCode, what: string, hint?: string): never => {
     throw new ModelError(code, `config.json: "${field}": ${what}`, hint === undefined ? {} : { hint });
   };
-  if (values.full_attention || values.sliding_attention)
-    refuse('unsupported-model', 'another rotation for each type of layer is not supported');
-  if ((values.partial_rotary_factor ?? 1) !== 1) refuse('unsupported-model', 'partial_rotary_factor is not supported');
-  const { factor, low_freq_factor, high_freq_factor, original_max_position_embeddings } = values;
+  const { low_freq_factor, high_freq_factor, original_max_position_embeddings } = values;
   const type = values.rope_type ?? values.type ?? 'default';
   switch (type) {
     // `dynamic` changes the rotation only of contexts longer than `max_position_embeddings`, which Pie does not serve.
@@ -302,21 +448,55 @@ function ropeScalingOf({ field, values }: Rope): ModelConfig['ropeScaling'] {
     case 'dynamic':
       return null;
     case 'linear':
-      return factor ? { factor } : refuse('malformed-config', '"linear" lacks its factor');
+      return values.factor ? { type, factor: values.factor } : refuse('malformed-config', '"linear" lacks its factor');
     case 'llama3':
-      if (!factor || !low_freq_factor || !high_freq_factor || !original_max_position_embeddings)
+      if (!values.factor || !low_freq_factor || !high_freq_factor || !original_max_position_embeddings)
         return refuse('malformed-config', '"llama3" lacks one of its four parameters');
       return {
-        factor,
+        type,
+        factor: values.factor,
         lowFrequencyFactor: low_freq_factor,
         highFrequencyFactor: high_freq_factor,
         originalContextLength: original_max_position_embeddings,
       };
+    case 'yarn': {
+      const original = original_max_position_embeddings ?? file.max_position_embeddings;
+      const scale = values.factor ?? file.max_position_embeddings / original;
+      if (values.mscale && values.mscale_all_dim) return refuse('unsupported-model', '"mscale" is not supported');
+      return {
+        type,
+        factor: scale,
+        betaFast: values.beta_fast ?? YARN.betaFast,
+        betaSlow: values.beta_slow ?? YARN.betaSlow,
+        originalContextLength: original,
+        truncates: values.truncate ?? true,
+        attentionFactor: values.attention_factor ?? (scale <= 1 ? 1 : 0.1 * Math.log(scale) + 1),
+      };
+    }
+    // An earlier name of `longrope`.
+    case 'su':
+    case 'longrope': {
+      const original = file.original_max_position_embeddings ?? original_max_position_embeddings;
+      const { short_factor: short, long_factor: long } = values;
+      if (!original || short?.length !== rotaryDim / 2 || long?.length !== rotaryDim / 2)
+        return refuse(
+          'malformed-config',
+          `"longrope" needs two lists of ${rotaryDim / 2} factors and the original context`,
+        );
+      const scale = file.max_position_embeddings / original;
+      const ofContext = scale <= 1 ? 1 : Math.sqrt(1 + Math.log(scale) / Math.log(original));
+      return {
+        type: 'longrope',
+        // Keys are rotated once and kept, so the lists cannot alternate with the length of a context, as they do in transformers.
+        divisors: contextLength > original ? long : short,
+        attentionFactor: values.attention_factor ?? ofContext,
+      };
+    }
     default:
       return refuse(
         'unsupported-model',
         `rope scaling "${type}" is not supported`,
-        'supported: none, linear, dynamic and llama3',
+        'supported: none, linear, dynamic, llama3, yarn and longrope',
       );
   }
 }
@@ -334,145 +514,4 @@ function tokensOf({ vocab_size }: ConfigFile, ids: number | readonly number[] | 
 
 function malformed(what: string, error: z.ZodError): ModelError {
   return new ModelError('malformed-config', `${what}: ${issueText(error)}`);
-}
-
-/**
- * A matrix whose rows are cut into blocks of columns; each block has its own scale. A value is `(level − zero) × scale`; without zero points,
- * `zero` is `2^(bits − 1)`. Levels are unsigned; two levels of 4 bits share a byte, the first in its low half. ONNX Runtime's `MatMulNBits`
- * takes matrices in this form without a conversion.
- *
- * A file stores such a matrix as two tensors: `NAME.int8` or `NAME.int4` (U8, `[rows, blocks, bytes of a block]`) and `NAME.scales` (F32,
- * `[rows, blocks]`). Zero points are a third tensor, `NAME.zeros` (U8, `[rows, bytes of a row's zero points]`); each has as many bits as a level.
- */
-export interface BlockedTensor {
-  readonly dtype: 'int8' | 'int4';
-  /** Rows and columns. */
-  readonly shape: readonly number[];
-  readonly blockSize: BlockSize;
-  readonly levels: StoredTensor;
-  readonly scales: StoredTensor;
-  readonly zeros: StoredTensor | null;
-}
-
-export const BLOCK_SIZES = [128, 64, 32, 16] as const;
-
-/** Columns of a block. */
-export type BlockSize = (typeof BLOCK_SIZES)[number];
-
-/** Location of a tensor's values in its files: plain floats, or levels and scales. */
-export type TensorInfo = FloatTensor | BlockedTensor;
-
-/** Contents of a {@link BlockedTensor}, all in the order of its blocks. The zero points of each row begin at a new byte. */
-export interface Blocks {
-  readonly levels: Uint8Array;
-  readonly scales: Float32Array;
-  readonly zeros?: { readonly points: Uint8Array; readonly blocksOfRow: number } | null;
-}
-
-export function bitsOf(dtype: BlockedTensor['dtype']): 8 | 4 {
-  return dtype === 'int8' ? 8 : 4;
-}
-
-export function isBlocked(info: TensorInfo): info is BlockedTensor {
-  return info.dtype === 'int8' || info.dtype === 'int4';
-}
-
-/** The stored tensors that together hold a tensor's values. */
-export function partsOf(info: TensorInfo): readonly StoredTensor[] {
-  if (!isBlocked(info)) return [info];
-  return info.zeros === null ? [info.levels, info.scales] : [info.levels, info.scales, info.zeros];
-}
-
-/** The values of the blocks. Each value is rounded only once, to 32 bits. */
-export function dequantize(
-  { levels, scales, zeros }: Blocks,
-  dtype: BlockedTensor['dtype'],
-  blockSize: number,
-): Float32Array {
-  const values = new Float32Array(scales.length * blockSize);
-  const middle = dtype === 'int8' ? 128 : 8;
-  for (let block = 0, i = 0; block < scales.length; block++) {
-    const scale = scales[block] as number;
-    const zero = zeros ? zeroPoint(zeros.points, block, zeros.blocksOfRow, dtype) : middle;
-    for (const end = i + blockSize; i < end; i++) {
-      const level = dtype === 'int8' ? (levels[i] as number) : ((levels[i >> 1] as number) >> ((i & 1) * 4)) & 15;
-      values[i] = (level - zero) * scale;
-    }
-  }
-  return values;
-}
-
-/** The zero point of a block. */
-function zeroPoint(points: Uint8Array, block: number, blocksOfRow: number, dtype: BlockedTensor['dtype']): number {
-  if (dtype === 'int8') return points[block] as number;
-  const inRow = block % blocksOfRow;
-  const at = ((block - inRow) / blocksOfRow) * Math.ceil(blocksOfRow / 2) + (inRow >> 1);
-  return ((points[at] as number) >> ((inRow & 1) * 4)) & 15;
-}
-
-/** Reads a matrix from its file, as 32-bit floats. */
-export function readBlocked(matrix: BlockedTensor): Float32Array {
-  const { levels, scales, zeros } = matrix;
-  return valuesOf(matrix, readBytes(levels), readBytes(scales), zeros && readBytes(zeros));
-}
-
-/** Like {@link readBlocked}, but leaves the thread free while it waits for the disk. */
-export async function readBlockedAhead(matrix: BlockedTensor): Promise<Float32Array> {
-  const { levels, scales, zeros } = matrix;
-  return valuesOf(
-    matrix,
-    await readBytesAhead(levels),
-    await readBytesAhead(scales),
-    zeros && (await readBytesAhead(zeros)),
-  );
-}
-
-function valuesOf(
-  { dtype, blockSize, scales }: BlockedTensor,
-  levels: Uint8Array,
-  scaleBytes: Buffer<ArrayBuffer>,
-  points: Uint8Array | null,
-): Float32Array {
-  const zeros = points && { points, blocksOfRow: scales.shape[1] ?? 1 };
-  return dequantize({ levels, scales: new Float32Array(scaleBytes.buffer), zeros }, dtype, blockSize);
-}
-
-/** Names of the tensors that hold a matrix in blocks. */
-export function blockedNames(name: string, dtype: BlockedTensor['dtype']) {
-  return { levels: `${name}.${dtype}`, scales: `${name}.scales`, zeros: `${name}.zeros` } as const;
-}
-
-/** The float tensors of a file or of shards, and the matrices in blocks under the matrices' names; leaves out all other tensors. */
-export function tensorsOf(stored: ReadonlyMap<string, StoredTensor>): Map<string, TensorInfo> {
-  const tensors = new Map<string, TensorInfo>();
-  for (const [name, tensor] of stored) {
-    if (isFloat(tensor)) tensors.set(name, tensor);
-    if (tensor.dtype !== 'U8') continue;
-    const [, matrix, dtype] = /^(.+)\.(int8|int4)$/.exec(name) ?? [];
-    if (matrix === undefined) continue;
-    const scales = stored.get(`${matrix}.scales`);
-    const zeros = stored.get(`${matrix}.zeros`) ?? null;
-    const blocked = blockedOf(tensor, dtype as BlockedTensor['dtype'], scales, zeros);
-    if (blocked !== null) tensors.set(matrix, blocked);
-  }
-  return tensors;
-}
-
-/** The matrix in blocks that these stored tensors form; null when their types or shapes do not fit each other. */
-function blockedOf(
-  levels: StoredTensor,
-  dtype: BlockedTensor['dtype'],
-  scales: StoredTensor | undefined,
-  zeros: StoredTensor | null,
-): BlockedTensor | null {
-  const [rows = 0, blocks = 0, bytes = 0] = levels.shape;
-  const blockSize = BLOCK_SIZES.find((size) => size * bitsOf(dtype) === bytes * 8);
-  const zeroBytes = Math.ceil((blocks * bitsOf(dtype)) / 8);
-  const fits =
-    scales?.dtype === 'F32' &&
-    String(scales.shape) === String([rows, blocks]) &&
-    levels.shape.length === 3 &&
-    (zeros === null || (zeros.dtype === 'U8' && String(zeros.shape) === String([rows, zeroBytes])));
-  if (!fits || blockSize === undefined) return null;
-  return { dtype, shape: [rows, blocks * blockSize], blockSize, levels, scales, zeros };
 }

@@ -4,11 +4,11 @@ import { cp, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { isBlocked } from './config.ts';
 import { ModelError } from './errors.ts';
 import { type FingerprintOptions, fingerprint } from './fingerprint.ts';
 import { type LoadedModel, loadModel } from './load.ts';
 import type { StoredTensor } from './safetensors.ts';
+import { isBlocked, isPacked } from './tensors.ts';
 import { blockedModel } from './testing/blocked-model.ts';
 import { randomModel } from './testing/random-model.ts';
 
@@ -44,7 +44,7 @@ describe('fingerprint', () => {
 
   const plainTensor = (name: string, of = model): StoredTensor => {
     const info = of.tensors.info(name);
-    assert.ok(!isBlocked(info));
+    assert.ok(!isBlocked(info) && !isPacked(info));
     return info;
   };
 

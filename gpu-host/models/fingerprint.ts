@@ -1,10 +1,10 @@
 import { createHash, type Hash } from 'node:crypto';
 import { closeSync, openSync, readSync } from 'node:fs';
 import { basename } from 'node:path';
-import { partsOf } from './config.ts';
 import { ModelError } from './errors.ts';
 import { expectedTensors, type LoadedModel } from './load.ts';
-import type { StoredTensor } from './safetensors.ts';
+import type { StoredRange } from './safetensors.ts';
+import { partsOf } from './tensors.ts';
 
 /** Identifies the model and the settings that computed keys and values. Keys and values are valid only for an equal fingerprint. */
 export interface Fingerprint {
@@ -70,7 +70,7 @@ export function fingerprint(model: LoadedModel, options: FingerprintOptions): Fi
   };
 }
 
-function addSamples(hash: Hash, fd: number, info: StoredTensor): void {
+function addSamples(hash: Hash, fd: number, info: StoredRange): void {
   const isReadWhole = info.bytes <= SAMPLE_BLOCKS * SAMPLE_BLOCK_BYTES;
   const length = isReadWhole ? info.bytes : SAMPLE_BLOCK_BYTES;
   const block = Buffer.alloc(length);

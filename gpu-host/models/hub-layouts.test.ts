@@ -93,7 +93,15 @@ const LAYOUTS: Readonly<Record<string, Layout>> = {
   },
   'meta-llama/Llama-3.1-8B-Instruct': {
     ...llama,
-    model: { ropeScaling: { factor: 8, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 64 } },
+    model: {
+      ropeScaling: {
+        type: 'llama3',
+        factor: 8,
+        lowFrequencyFactor: 1,
+        highFrequencyFactor: 4,
+        originalContextLength: 64,
+      },
+    },
     config: { head_dim: undefined, tie_word_embeddings: undefined, eos_token_id: [2, 5] },
     shards: 4,
     generation: { eos_token_id: [2, 5, 6] },

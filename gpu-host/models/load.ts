@@ -2,17 +2,11 @@ import { existsSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
-import {
-  isBlocked,
-  type ModelConfig,
-  parseConfig,
-  partsOf,
-  readBlocked,
-  type TensorInfo,
-  tensorsOf,
-} from './config.ts';
+import { type ModelConfig, parseConfig } from './config.ts';
 import { causeText, ModelError } from './errors.ts';
-import { checkUnchanged, readStoredTensors, readTensor, type StoredTensor } from './safetensors.ts';
+import { checkPlace, checkpointLayout, partOf, placesOf } from './places.ts';
+import { checkUnchanged, readStoredTensors, type StoredTensor } from './safetensors.ts';
+import { partsOf, readValues, type TensorInfo, tensorsOf } from './tensors.ts';
 import { parseVision, type VisionConfig } from './vision/config.ts';
 import { expectedVisionTensors, llavaTensors } from './vision/tensors.ts';
 
@@ -41,7 +35,8 @@ export interface TensorStore {
 
 /**
  * Opens a model directory in Hugging Face layout: `config.json` with `model.safetensors`, or with the shards that
- * `model.safetensors.index.json` lists. A model with a vision tower has a `preprocessor_config.json` too.
+ * `model.safetensors.index.json` lists, or with the GGUF file that a pull put there. A model with a vision tower has a
+ * `preprocessor_config.json` too.
  *
  * @throws ModelError naming the file, the field, the missing tensor or the tensor of a wrong shape.
  */
@@ -50,10 +45,13 @@ export async function loadModel(directory: string): Promise<LoadedModel> {
   const file = await readJson(join(root, 'config.json'));
   const config = parseConfig(file, await readOptionalJson(root, 'generation_config.json'));
   const vision = parseVision(file, await readOptionalJson(root, 'preprocessor_config.json'), config);
+  const gguf = hasSafetensors(root) ? undefined : await openGgufModel(root, config);
+  if (gguf) return gguf;
   const stored = await openTensors(root);
   if (!vision) {
-    checkTensors(expectedTensors(config), stored);
-    return { directory: root, config, tensors: stored };
+    const tensors = checkpointTensors(config, stored);
+    checkTensors(expectedTensors(config), tensors);
+    return { directory: root, config, tensors };
   }
   const tensors = llavaTensors(stored);
   checkTensors([...expectedTensors(config), ...expectedVisionTensors(vision)], tensors);
@@ -88,16 +86,51 @@ export async function openWeights<T>(
   }
 }
 
+/** Prefixes that checkpoints of text and images put before the text model's names, and that of its layers. */
+const PREFIXES = [
+  ['', 'model.'],
+  ['language_model.', 'language_model.model.'],
+  ['', 'model.language_model.'],
+] as const;
+
+/** The tensors of a Hugging Face checkpoint, or of a file that a conversion wrote, under our names. */
+function checkpointTensors(config: ModelConfig, stored: TensorStore): TensorStore {
+  const places = placesOf(expectedTensors(config), config, checkpointLayout(config));
+  const find = (name: string): string | undefined => {
+    const inner = name.startsWith('model.') ? name.slice('model.'.length) : undefined;
+    return PREFIXES.map(([outer, ofModel]) => (inner === undefined ? outer + name : ofModel + inner)).find((each) =>
+      stored.has(each),
+    );
+  };
+  const info = (name: string): TensorInfo => {
+    const place = places.get(name);
+    // Conversions write our names.
+    if (place === undefined || stored.has(name)) return stored.info(name);
+    const found = stored.info(find(place.name) ?? place.name);
+    checkPlace(place, found.shape);
+    return partOf(found, place);
+  };
+  return {
+    has: (name) => stored.has(name) || find(places.get(name)?.name ?? name) !== undefined,
+    info,
+    read(name) {
+      const values = readValues(info(name));
+      const isShifted = config.normOffset !== 0 && name.endsWith('norm.weight');
+      return isShifted ? values.map((value) => value + config.normOffset) : values;
+    },
+  };
+}
+
 /** Names and shapes of all tensors of a text model with this config, in the order in which the forward pass uses them. */
 export function expectedTensors(config: ModelConfig): [name: string, shape: readonly number[]][] {
-  const { hiddenSize: hidden, intermediateSize: intermediate, headDim } = config;
+  const { hiddenSize: hidden, headDim, norms, experts } = config;
   const queries = config.heads * headDim;
   const keys = config.kvHeads * headDim;
   const expected: [string, readonly number[]][] = [['model.embed_tokens.weight', [config.vocabularySize, hidden]]];
   for (let layer = 0; layer < config.layers; layer++) {
     const prefix = `model.layers.${layer}`;
     const attention = `${prefix}.self_attn`;
-    expected.push([`${prefix}.input_layernorm.weight`, [hidden]]);
+    if (norms !== 'after') expected.push([`${prefix}.input_layernorm.weight`, [hidden]]);
     for (const [projection, rows] of [
       ['q', queries],
       ['k', keys],
@@ -107,19 +140,41 @@ export function expectedTensors(config: ModelConfig): [name: string, shape: read
       if (config.attentionBias) expected.push([`${attention}.${projection}_proj.bias`, [rows]]);
     }
     if (config.queryKeyNorm) {
-      expected.push([`${attention}.q_norm.weight`, [headDim]], [`${attention}.k_norm.weight`, [headDim]]);
+      const isRow = config.queryKeyNormSpan === 'row';
+      expected.push([`${attention}.q_norm.weight`, [isRow ? queries : headDim]]);
+      expected.push([`${attention}.k_norm.weight`, [isRow ? keys : headDim]]);
     }
-    expected.push(
-      [`${attention}.o_proj.weight`, [hidden, queries]],
-      [`${prefix}.post_attention_layernorm.weight`, [hidden]],
-      [`${prefix}.mlp.gate_proj.weight`, [intermediate, hidden]],
-      [`${prefix}.mlp.up_proj.weight`, [intermediate, hidden]],
-      [`${prefix}.mlp.down_proj.weight`, [hidden, intermediate]],
-    );
+    if (config.sinks) expected.push([`${attention}.sinks`, [config.heads]]);
+    expected.push([`${attention}.o_proj.weight`, [hidden, queries]]);
+    if (config.outputBias) expected.push([`${attention}.o_proj.bias`, [hidden]]);
+    if (norms !== 'before') expected.push([`${attention}.output_norm.weight`, [hidden]]);
+    if (norms === 'before') expected.push([`${prefix}.post_attention_layernorm.weight`, [hidden]]);
+    // Families with norms on both sides use the name above for different ones.
+    if (norms === 'around') expected.push([`${prefix}.mlp.input_norm.weight`, [hidden]]);
+    if (experts === null) expected.push(...feedForward(`${prefix}.mlp`, hidden, config.intermediateSize, false));
+    else {
+      expected.push([`${prefix}.mlp.router.weight`, [experts.count, hidden]]);
+      if (experts.biases) expected.push([`${prefix}.mlp.router.bias`, [experts.count]]);
+      for (let expert = 0; expert < experts.count; expert++)
+        expected.push(...feedForward(`${prefix}.mlp.experts.${expert}`, hidden, experts.size, experts.biases));
+    }
+    if (norms !== 'before') expected.push([`${prefix}.mlp.output_norm.weight`, [hidden]]);
   }
   expected.push(['model.norm.weight', [hidden]]);
   if (!config.tiedEmbeddings) expected.push(['lm_head.weight', [config.vocabularySize, hidden]]);
   return expected;
+}
+
+function feedForward(prefix: string, hidden: number, inner: number, biases: boolean): [string, readonly number[]][] {
+  const linears = [
+    ['gate_proj', inner, hidden],
+    ['up_proj', inner, hidden],
+    ['down_proj', hidden, inner],
+  ] as const;
+  return linears.flatMap(([name, rows, columns]): [string, readonly number[]][] => [
+    [`${prefix}.${name}.weight`, [rows, columns]],
+    ...(biases ? ([[`${prefix}.${name}.bias`, [rows]]] as [string, readonly number[]][]) : []),
+  ]);
 }
 
 /** Checks that all expected tensors are there with their shapes; further ones are allowed. @throws ModelError `missing-tensor`, `wrong-shape` */
@@ -150,19 +205,32 @@ export async function openTensors(directory: string): Promise<TensorStore> {
   return store(tensorsOf(await storedTensors(directory)));
 }
 
+/** True when the weights of a model directory are in safetensors files. */
+function hasSafetensors(directory: string): boolean {
+  return [SINGLE, INDEX].some((name) => existsSync(join(directory, name)));
+}
+
+const SINGLE = 'model.safetensors';
+const INDEX = 'model.safetensors.index.json';
+
+/** The model of the GGUF file that a pull put into a directory; undefined when there is none. */
+async function openGgufModel(directory: string, config: ModelConfig): Promise<LoadedModel | undefined> {
+  const { ggufFileOf, openGguf } = await import('./convert/gguf/convert.ts');
+  const file = ggufFileOf(directory);
+  if (file === undefined) return undefined;
+  const opened = openGguf(file, config);
+  return { directory, config: opened.config, tensors: store(opened.tensors) };
+}
+
 /** All tensors of a model directory by their names in its files, each with its location in the single file or in a shard. */
 export async function storedTensors(directory: string): Promise<Map<string, StoredTensor>> {
-  const single = join(directory, 'model.safetensors');
+  const single = join(directory, SINGLE);
   if (existsSync(single)) return readStoredTensors(single);
-  const indexFile = join(directory, 'model.safetensors.index.json');
+  const indexFile = join(directory, INDEX);
   if (!existsSync(indexFile)) {
-    throw new ModelError(
-      'missing-file',
-      `${directory} has neither model.safetensors nor model.safetensors.index.json`,
-      {
-        hint: 'Pie reads safetensors weights in Hugging Face layout',
-      },
-    );
+    throw new ModelError('missing-file', `${directory} has neither ${SINGLE} nor ${INDEX}`, {
+      hint: 'Pie reads safetensors weights in Hugging Face layout, and GGUF files that a pull brought in',
+    });
   }
   const parsed = indexSchema.safeParse(await readJson(indexFile));
   if (!parsed.success)
@@ -199,11 +267,7 @@ function store(tensors: ReadonlyMap<string, TensorInfo>): TensorStore {
     if (found === undefined) throw new ModelError('missing-tensor', `the weights lack "${name}"`);
     return found;
   };
-  const read = (name: string) => {
-    const found = info(name);
-    return isBlocked(found) ? readBlocked(found) : readTensor(found);
-  };
-  return { has: (name) => tensors.has(name), info, read };
+  return { has: (name) => tensors.has(name), info, read: (name) => readValues(info(name)) };
 }
 
 /** Maximum bytes of a JSON or text file, so that a wrong file does not fill the memory. Real tokenizers and indexes reach some 30 MB. */

@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { seeded } from '#test/harness/random.ts';
-import { tensorsOf } from './config.ts';
 import { ModelError } from './errors.ts';
 import { openTensors, type TensorStore } from './load.ts';
 import { MatrixRows } from './matrix-rows.ts';
 import { readStoredTensors, type TensorSource, writeSafetensors } from './safetensors.ts';
+import { tensorsOf } from './tensors.ts';
 
 const ROWS = 40;
 const COLUMNS = 96;

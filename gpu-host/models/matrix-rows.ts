@@ -1,5 +1,4 @@
-import { isBlocked, readBlocked, readBlockedAhead, type TensorInfo } from './config.ts';
-import { readTensor, readTensorAhead, type StoredTensor } from './safetensors.ts';
+import { readValues, readValuesAhead, rowOf, type TensorInfo } from './tensors.ts';
 
 /** Default bytes of kept rows: 1,024 rows of 4,096 values, more than a step has inputs. */
 const DEFAULT_KEPT_BYTES = 16 * 1024 * 1024;
@@ -36,8 +35,7 @@ export class MatrixRows {
   row(index: number): Float32Array {
     const kept = this.#kept.get(index);
     if (kept) return this.#keep(index, kept);
-    const part = rowOf(this.#info, index);
-    return this.#keep(index, isBlocked(part) ? readBlocked(part) : readTensor(part));
+    return this.#keep(index, readValues(rowOf(this.#info, index)));
   }
 
   /**
@@ -58,8 +56,7 @@ export class MatrixRows {
     const reader = async (): Promise<void> => {
       while (next < indices.length) {
         const index = indices[next++] as number;
-        const part = rowOf(this.#info, index);
-        this.#keep(index, await (isBlocked(part) ? readBlockedAhead(part) : readTensorAhead(part)));
+        this.#keep(index, await readValuesAhead(rowOf(this.#info, index)));
       }
     };
     await Promise.allSettled(Array.from({ length: READS }, reader));
@@ -76,17 +73,4 @@ export class MatrixRows {
     }
     return values;
   }
-}
-
-/** One row of a matrix as a matrix of its own. */
-function rowOf(info: TensorInfo, index: number): TensorInfo {
-  const [rows = 1] = info.shape;
-  if (!(index >= 0 && index < rows)) throw new RangeError(`Row ${index} of a matrix of ${rows} rows.`);
-  const partOf = <T extends StoredTensor>(tensor: T): T => {
-    const bytes = tensor.bytes / rows;
-    return { ...tensor, offset: tensor.offset + index * bytes, bytes };
-  };
-  if (!isBlocked(info)) return partOf(info);
-  const { levels, scales, zeros } = info;
-  return { ...info, levels: partOf(levels), scales: partOf(scales), zeros: zeros && partOf(zeros) };
 }

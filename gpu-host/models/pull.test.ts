@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
@@ -9,11 +9,12 @@ import * as tar from 'tar';
 import { onSmallDisk, smallDiskMissing } from '#infra/testing/small-disk.ts';
 import { listCached, publish } from './cache.ts';
 import { CATALOG } from './catalog.ts';
-import { ggufFile, modelParts } from './convert/gguf/testing/write.ts';
+import { ggufFile, modelParts, splitParts } from './convert/gguf/testing/write.ts';
 import { SENTENCE_FILES } from './encoder/config.ts';
 import { loadEncoder } from './encoder/load.ts';
 import { loadModel } from './load.ts';
 import { type PullProgress, pullModel } from './pull.ts';
+import { cacheName, parseSource } from './source.ts';
 import { FileServer, type ServedFile } from './testing/file-server.ts';
 import { randomEncoder } from './testing/random-encoder.ts';
 import { randomModel } from './testing/random-model.ts';
@@ -383,6 +384,36 @@ describe('pullModel', () => {
       code: 'unknown-model',
       message: /b\.gguf/,
     });
+  });
+
+  it('pulls a GGUF model in parts by the path or the hub’s name of the first part, or from a directory', async () => {
+    const model = await randomModel(
+      join(directory, 'for-parts'),
+      { vocabularySize: 300, hiddenSize: 64, headDim: 16 },
+      2,
+    );
+    const folder = await mkdtemp(join(directory, 'gguf-parts-'));
+    const names = ['a-00001-of-00002.gguf', 'a-00002-of-00002.gguf'];
+    for (const [index, part] of splitParts(modelParts(model, 'F16'), 2).entries()) {
+      const bytes = ggufFile(part);
+      await writeFile(join(folder, names[index]!), bytes);
+      const headers = { 'x-repo-commit': 'c0ffee', 'x-linked-etag': `"${hash('sha256', bytes)}"` };
+      const revision = index === 0 ? 'main' : 'c0ffee';
+      server.files.set(`/owner/tiny/resolve/${revision}/sub/${names[index]}`, { bytes, headers });
+    }
+    const sources = [`file:${folder}/${names[0]}`, `file:${folder}`, `hf:owner/tiny/sub/${names[0]}`];
+    for (const source of sources) {
+      const { directory: at } = await pullModel(source, { cacheDirectory });
+      const { tensors } = await loadModel(at);
+      const parts = (await readdir(at)).filter((name) => name.endsWith('.gguf')).sort();
+      assert.deepEqual(parts, ['model-00001-of-00002.gguf', 'model-00002-of-00002.gguf'], source);
+      assert.equal(tensors.info('lm_head.weight').dtype, 'F16');
+    }
+    for (const name of names) assert.ok(existsSync(join(folder, name)), 'the user’s files stay');
+    const before = cacheName(parseSource(sources[0]!));
+    await utimes(join(folder, names[1]!), 1, 1);
+    assert.notEqual(cacheName(parseSource(sources[0]!)), before);
+    await assert.rejects(pullModel(`file:${folder}/${names[1]}`, { cacheDirectory }), { hint: /first part/ });
   });
 
   it('leaves nothing in the cache after it refuses a GGUF file', async () => {

@@ -12,6 +12,7 @@ import {
   recover,
   removeDownloads,
 } from './cache.ts';
+import { partNames } from './convert/gguf/split.ts';
 import { convertLlama2c, type FileSlice } from './convert/llama2c.ts';
 import { convertOnnxQ8, copySideFiles } from './convert/onnx-q8.ts';
 import { saysQuantized } from './convert/quantized/config.ts';
@@ -302,7 +303,9 @@ export function detectLayout(path: string): { root: string; layout: ImportLayout
   }
   const files = ggufFiles(path);
   const [file] = files;
-  if (file !== undefined && files.length === 1) return { root: path, layout: { kind: 'gguf', file } };
+  // The names are sorted, so the first part of a model comes first.
+  const isOneModel = files.length === 1 || String(partNames(file ?? '')) === String(files);
+  if (file !== undefined && isOneModel) return { root: path, layout: { kind: 'gguf', file } };
   if (files.length > 1) {
     throw new ModelError('invalid-source', `${path} holds ${files.length} GGUF files`, {
       hint: `name one of them: ${files.slice(0, 8).join(', ')}`,
@@ -335,7 +338,10 @@ function ggufFiles(directory: string): string[] {
     .sort();
 }
 
-/** Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. @throws ModelError */
+/**
+ * Brings the model in `root` into Hugging Face layout in `directory`; moves weights that need no conversion. GGUF files keep their format.
+ * @throws ModelError
+ */
 export async function importModel(
   root: string,
   layout: ImportLayout,
@@ -356,8 +362,8 @@ export async function importModel(
       await convertOnnxQ8(root, layout.graph, directory, onProgress);
       return;
     case 'gguf': {
-      const { convertGguf } = await import('./convert/gguf/convert.ts');
-      await convertGguf(join(root, layout.file), directory, onProgress);
+      const { importGguf } = await import('./convert/gguf/convert.ts');
+      await importGguf(join(root, layout.file), directory, onProgress);
       return;
     }
     case 'huggingface': {

@@ -11,16 +11,20 @@ export type FloatType = (typeof FLOAT_TYPES)[number];
 const OTHER_TYPES = ['U8', 'I32', 'I64', 'F8_E4M3'] as const;
 export type OtherType = (typeof OTHER_TYPES)[number];
 
-/** Location of one tensor in its file: `bytes` bytes at `offset` from the start of the file, row-major. */
-export interface StoredTensor {
-  readonly dtype: FloatType | OtherType;
-  readonly shape: readonly number[];
+/** A range of a file: `bytes` bytes at `offset` from the start of the file. */
+export interface StoredRange {
   /** Absolute path. */
   readonly file: string;
   readonly offset: number;
   readonly bytes: number;
   /** Size and modification time of the file when its header was read. If they differ later, the file was changed or replaced. */
   readonly version: string;
+}
+
+/** Location of one tensor in its file, row-major. */
+export interface StoredTensor extends StoredRange {
+  readonly dtype: FloatType | OtherType;
+  readonly shape: readonly number[];
 }
 
 export interface FloatTensor extends StoredTensor {
@@ -145,23 +149,24 @@ export function isFloat(tensor: StoredTensor): tensor is FloatTensor {
 
 /** Reads one tensor from its file, converted to 32-bit floats. */
 export function readTensor(info: FloatTensor): Float32Array {
-  return toFloat32(readBytes(info), info.dtype);
+  return floatsOf(readBytes(info), info.dtype);
 }
 
 /** Like {@link readTensor}, but leaves the thread free while it waits for the disk. */
 export async function readTensorAhead(info: FloatTensor): Promise<Float32Array> {
-  return toFloat32(await readBytesAhead(info), info.dtype);
+  return floatsOf(await readBytesAhead(info), info.dtype);
 }
 
 /**
  * Checks that the file of a tensor is the one whose header was read.
  * @throws ModelError `malformed-weights` when it was changed or replaced, `missing-file` when it cannot be read
  */
-export function checkUnchanged(tensor: StoredTensor): void {
-  closeSync(openUnchanged(tensor));
+export function checkUnchanged(range: StoredRange): void {
+  closeSync(openUnchanged(range));
 }
 
-function openUnchanged({ file, version }: StoredTensor): number {
+/** Opens the file of a tensor with the checks of {@link checkUnchanged}; the caller closes the descriptor. */
+export function openUnchanged({ file, version }: Pick<StoredRange, 'file' | 'version'>): number {
   const fd = openFile(file);
   if (versionOf(fstatSync(fd, { bigint: true })) === version) return fd;
   closeSync(fd);
@@ -181,8 +186,8 @@ function unreadable(file: string, cause: unknown): ModelError {
 /** Without `O_NONBLOCK`, opening a pipe would wait for its writer. */
 const READ_ONLY = constants.O_RDONLY | constants.O_NONBLOCK;
 
-/** Opens a regular file: only such a file can be mapped, and has a size to check offsets against. */
-function openFile(file: string): number {
+/** Opens a regular file for reading: only such a file can be mapped, and has a size to check offsets against. */
+export function openFile(file: string): number {
   let fd: number;
   try {
     fd = openSync(file, READ_ONLY);
@@ -194,12 +199,13 @@ function openFile(file: string): number {
   throw new ModelError('malformed-weights', `${file} is not a regular file`);
 }
 
-function versionOf({ size, mtimeNs }: BigIntStats): string {
+/** The version of a file by its size and modification time, for {@link StoredRange}. */
+export function versionOf({ size, mtimeNs }: BigIntStats): string {
   return `${size} ${mtimeNs}`;
 }
 
 /** Reads one tensor's bytes from its file, into a new buffer. @throws ModelError when the file was changed or replaced */
-export function readBytes(tensor: StoredTensor): Buffer<ArrayBuffer> {
+export function readBytes(tensor: StoredRange): Buffer<ArrayBuffer> {
   const { file, offset, bytes } = tensor;
   const fd = openUnchanged(tensor);
   try {
@@ -210,7 +216,7 @@ export function readBytes(tensor: StoredTensor): Buffer<ArrayBuffer> {
 }
 
 /** Like {@link readBytes}, but leaves the thread free while it waits for the disk. */
-export async function readBytesAhead({ file, offset, bytes, version }: StoredTensor): Promise<Buffer<ArrayBuffer>> {
+export async function readBytesAhead({ file, offset, bytes, version }: StoredRange): Promise<Buffer<ArrayBuffer>> {
   let handle: FileHandle;
   try {
     handle = await open(file, READ_ONLY);
@@ -240,7 +246,7 @@ export async function readThrough({
   file,
   offset,
   bytes,
-}: Pick<StoredTensor, 'file' | 'offset' | 'bytes'>): Promise<void> {
+}: Pick<StoredRange, 'file' | 'offset' | 'bytes'>): Promise<void> {
   const handle = await open(file, READ_ONLY).catch(() => undefined);
   if (!handle) return;
   try {
@@ -258,7 +264,7 @@ export async function readThrough({
 }
 
 /** Like {@link readBytes}, but in pieces of at most `pieceBytes`, each in a new buffer. */
-export function* readPieces(tensor: StoredTensor, pieceBytes: number): Generator<Buffer<ArrayBuffer>> {
+export function* readPieces(tensor: StoredRange, pieceBytes: number): Generator<Buffer<ArrayBuffer>> {
   const { file, offset, bytes } = tensor;
   const fd = openUnchanged(tensor);
   try {
@@ -270,7 +276,7 @@ export function* readPieces(tensor: StoredTensor, pieceBytes: number): Generator
 }
 
 /** Little-endian values as 32-bit floats; `raw` must be aligned to its elements. */
-function toFloat32(raw: Buffer<ArrayBuffer>, dtype: FloatType): Float32Array {
+export function floatsOf(raw: Uint8Array<ArrayBuffer>, dtype: FloatType): Float32Array {
   switch (dtype) {
     case 'F32':
       return new Float32Array(raw.buffer, raw.byteOffset, raw.byteLength / 4);

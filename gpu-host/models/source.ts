@@ -3,6 +3,7 @@ import { readdirSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { CATALOG, type CatalogModel, catalogModel } from './catalog.ts';
+import { partNames } from './convert/gguf/split.ts';
 import { ModelError } from './errors.ts';
 
 /** Folders of a model's directory from which a conversion reads. */
@@ -92,8 +93,9 @@ export function cacheName(source: ModelSource): string {
 /** The other files that a conversion may read, with sizes and times. */
 function othersOf(path: string, stats: Stats | undefined): string[] {
   if (stats?.isDirectory()) return [...filesOf(path), ...READ_FOLDERS.flatMap((folder) => filesOf(join(path, folder)))];
-  // A llama2.c checkpoint has its tokenizer beside it.
-  return path.endsWith('.bin') ? [describe(statOf(join(dirname(path), 'tokenizer.bin')))] : [];
+  // A llama2.c checkpoint has its tokenizer beside it, the first part of a GGUF model the other parts.
+  const beside = path.endsWith('.bin') ? ['tokenizer.bin'] : (partNames(basename(path)) ?? []).slice(1);
+  return beside.map((name) => describe(statOf(join(dirname(path), name))));
 }
 
 /** Names, sizes and times of a directory's entries. */

@@ -13,6 +13,8 @@ export interface ModelCompute {
   /** Precision of keys and values; absent when it is that of the weights. */
   readonly kv?: string;
   readonly device: Device;
+  /** Why the host chose the backend; absent when the configuration names it. */
+  readonly reason?: string;
 }
 
 /** The hardware that a backend computes on. */

@@ -6,7 +6,6 @@ import type { Vitals } from '#infra/telemetry/vitals.ts';
 import { type LinkSecurity, linkServer, socketAddress } from '#scheduler/links/security.ts';
 import type { Versions } from '#scheduler/links/versions.ts';
 import type { Logger } from '#scheduler/policies/logger.ts';
-import type { Backend } from '../backends/backend.ts';
 import { EncoderEngine, type HostedEncoder } from '../encoders/engine.ts';
 import { ModelEngine } from '../handlers/engine/engine.ts';
 import { type HostedModel, maxTopK, traitsOf } from '../handlers/engine/model.ts';
@@ -222,7 +221,7 @@ export class GpuHost {
       processId: process.pid,
       models: this.engines.map(({ model, model: { name, backend, directory, bits = 32, thoughts } }) => ({
         name,
-        ...computeOf(backend),
+        ...computeOf(model),
         contextLength: backend.config.contextLength,
         vocabularySize: backend.config.vocabularySize,
         pageSize: backend.pageSize,
@@ -242,8 +241,9 @@ export class GpuHost {
   }
 }
 
-function computeOf({ name, precision, kv, device }: Backend): ModelCompute {
-  return { backend: name, precision, ...(kv !== undefined && { kv }), device };
+function computeOf({ backend, reason }: Pick<HostedModel, 'backend' | 'reason'>): ModelCompute {
+  const { name, precision, kv, device } = backend;
+  return { backend: name, precision, ...(kv !== undefined && { kv }), device, ...(reason !== undefined && { reason }) };
 }
 
 function modelStats(engine: ModelEngine): ModelStats {
@@ -254,7 +254,7 @@ function modelStats(engine: ModelEngine): ModelStats {
   const efficientTokens = tokens.efficient(batcher.limits.maxTokens);
   return {
     name: model.name,
-    ...computeOf(model.backend),
+    ...computeOf(model),
     pages: { free, cached, owned, total },
     swappedOutPages: swappedOut,
     idlePages: idle,

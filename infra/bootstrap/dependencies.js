@@ -6,6 +6,9 @@ import path from 'node:path';
 
 const OLDEST_NODE = 20;
 
+/** One of the packages that only tests and checks need. */
+const A_TOOL = '@biomejs';
+
 /**
  * Installs the npm packages when they are missing or older than the lock file.
  * @param {string} root the clone
@@ -26,7 +29,8 @@ export async function ensureDependencies(root, { withTools }, meanwhile) {
   const node = path.join(root, 'node_modules', '.bin', 'node');
   // The stamp is the hash of the lock file, and a word when the tools are there, too. A later release of a clone with tools gets its tools.
   const [known, tools] = existsSync(stamp) ? readFileSync(stamp, 'utf8').split(' ') : [];
-  const hasTools = tools === 'tools';
+  // Packages that someone installed without this function (`npm ci`) have no stamp: their tools stay, too.
+  const hasTools = known === undefined ? existsSync(path.join(root, 'node_modules', A_TOOL)) : tools === 'tools';
   if (existsSync(node) && known === wanted && (hasTools || !withTools)) {
     meanwhile();
     return node;

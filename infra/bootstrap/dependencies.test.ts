@@ -29,7 +29,7 @@ test('packages count as complete for the lock file and the tools that they were 
     for (const folder of [bin, programs]) await mkdir(folder, { recursive: true });
     await writeFile(path.join(bin, 'node'), '');
     // Stands in for an install that breaks off.
-    await writeFile(path.join(programs, 'npm'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+    await writeFile(path.join(programs, 'npm'), '#!/bin/sh\necho "npm $*"\nexit 1\n', { mode: 0o755 });
     const stamp = (text: string) => writeFile(path.join(root, 'node_modules', '.pie-stamp'), text);
     const older = createHash('sha256').update('older').digest('hex');
     const node = `${path.join(bin, 'node')}\n`;
@@ -42,7 +42,9 @@ test('packages count as complete for the lock file and the tools that they were 
     await lock('newer');
     assert.match(ensure(), /npm install failed/);
     await lock('older');
-    assert.match(ensure(), /npm install failed/);
+    assert.match(ensure(), /npm install --omit=dev/);
+    await mkdir(path.join(root, 'node_modules', '@biomejs'));
+    assert.doesNotMatch(ensure(), /--omit=dev/, 'the tools that `npm ci` installed stay');
   } finally {
     await rm(root, { recursive: true, force: true });
   }

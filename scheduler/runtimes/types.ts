@@ -61,6 +61,8 @@ export interface HostedModel {
   readonly precision: string;
   /** Type of keys and values, when it differs from the weights'. */
   readonly kv?: string;
+  /** Why the host chose the backend; absent when the configuration names it. */
+  readonly reason?: string;
   readonly device: {
     /** Name of the card, or `CPU`. */
     readonly name: string;

@@ -7,7 +7,7 @@ import { loadModel } from '#gpu-host/models/load.ts';
 import type { GpuHostConnection } from '#gpu-host/protocol/client.ts';
 import { aheadShare, type ModelSummary } from '#gpu-host/protocol/host.ts';
 import { loadConfig } from '#infra/config.ts';
-import type { ModelEntry } from '#infra/model-entry.ts';
+import { COMPUTING_BACKENDS, type ModelEntry } from '#infra/model-entry.ts';
 import type { Platform } from '#test/harness/platform.ts';
 import { connectStats, startTogether } from './clients.ts';
 import { inTurn, warmUp } from './rounds.ts';
@@ -97,10 +97,16 @@ export class BareBackend implements AsyncDisposable {
 }
 
 async function createBackend(
-  { backend, bits, headBits, threads }: ModelEntry,
-  { directory, pageSize, pageCount }: Pick<ModelSummary, 'directory' | 'pageSize' | 'pageCount'>,
+  { bits, headBits, threads }: ModelEntry,
+  {
+    backend: name,
+    directory,
+    pageSize,
+    pageCount,
+  }: Pick<ModelSummary, 'backend' | 'directory' | 'pageSize' | 'pageCount'>,
 ): Promise<Backend> {
   const memory = { pageSize, pageCount };
+  const backend = COMPUTING_BACKENDS.find((each) => each === name);
   switch (backend) {
     case 'cuda':
       throw new Error(
@@ -123,7 +129,7 @@ async function createBackend(
         ...(threads > 0 && { threads }),
       });
     default:
-      throw new Error(`The bare loop does not run on ${backend satisfies never}.`);
+      throw new Error(`The bare loop does not run on ${name}.`);
   }
 }
 

@@ -50,5 +50,5 @@ test('doctor reports a missing addon and a setting that does not apply', () => {
   assert.match(detail ?? '', /there is no .*none\.node/);
   const wrong = findings('[[model]]\nname = "stories15m"\nprecision = "bf16"\n').get('configuration');
   assert.equal(wrong?.state, 'failed');
-  assert.match(wrong?.detail ?? '', /precision: has no effect with onnx/);
+  assert.match(wrong?.detail ?? '', /precision: needs backend = "cuda"/);
 });

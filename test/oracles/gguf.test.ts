@@ -4,6 +4,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, type TestContext, test } from 'node:test';
+import { createGgmlBackend } from '#gpu-host/backends/ggml/index.ts';
 import { createOnnxBackend } from '#gpu-host/backends/onnx/index.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { byteLevelEntries, type TokenizerJson } from '#gpu-host/models/convert/gguf/testing/tokenizer.ts';
@@ -46,10 +47,14 @@ const PROMPT = [1, 40, 77, 41, 99, 250, 3];
 const MIN_PROBABILITY = 0.01;
 /**
  * Largest differences of logarithms. llama.cpp rounds keys and values to 16 bits. It rounds the inputs of products with bfloat16 weights to
- * bfloat16, and the inputs of products with blocks of quantised weights to at most 8 bits. Pie rounds the inputs of products with Q8_0, Q4_0 and
- * Q6_K to 8 bits, too, and computes all else in 32-bit floats.
+ * bfloat16, and the inputs of products with blocks of quantised weights to at most 8 bits. Pie's ggml backend rounds inputs in the same way, and keeps
+ * keys and values in 32 bits. The ONNX backend rounds the inputs of products with Q8_0, Q4_0 and Q6_K to 8 bits, too, and computes all else in 32-bit
+ * floats.
  */
 const TOLERANCE = { F32: 0.04, F16: 0.04, BF16: 0.08, blocks: 0.4 } as const;
+
+const BACKENDS = ['onnx', 'ggml'] as const;
+type BackendName = (typeof BACKENDS)[number];
 
 const installed = existsSync(path.join(PEERS_DIRECTORY, 'node_modules', 'node-llama-cpp'));
 const skip = process.env.PIE_TEST_ALL ? !installed && '`pie bench engine` installs node-llama-cpp' : 'set PIE_TEST_ALL';
@@ -91,10 +96,11 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
     }
   };
   /** Natural logarithms of the next token's probabilities in Pie, most probable first: after the prompt, and after each of `tokens` but the last. */
-  const pieSteps = async (file: string, tokens: readonly number[]) => {
+  const pieSteps = async (name: BackendName, file: string, tokens: readonly number[]) => {
     const { directory: converted } = await pullModel(`file:${file}`, { cacheDirectory: path.join(directory, 'cache') });
     const model = await loadModel(converted);
-    const backend = await createOnnxBackend(model, { pageSize: 16, pageCount: 4, bits: 32, threads: 1 });
+    const create = name === 'onnx' ? createOnnxBackend : createGgmlBackend;
+    const backend = await create(model, { pageSize: 16, pageCount: 4, bits: 32, threads: 1 });
     try {
       const steps: Map<number, number>[] = [];
       let slots = 0;
@@ -124,20 +130,23 @@ describe('GGUF against node-llama-cpp on the same file', { skip }, () => {
     const file = path.join(await mkdtemp(path.join(directory, 'file-')), 'model.gguf');
     await writeFile(file, ggufFile(parts));
     const expected = await llamaSteps(file);
-    const found = await pieSteps(
-      file,
-      expected.map(({ token }) => token),
-    );
-    let worst = 0;
-    for (const [i, { token, probabilities }] of expected.entries()) {
-      const logarithms = found[i]!;
-      if (sameTokens) assert.equal(logarithms.keys().next().value, token, `step ${i}`);
-      for (const [id, probability] of probabilities)
-        if (probability > MIN_PROBABILITY)
-          worst = Math.max(worst, Math.abs(Math.log(probability) - logarithms.get(id)!));
+    for (const name of BACKENDS) {
+      const found = await pieSteps(
+        name,
+        file,
+        expected.map(({ token }) => token),
+      );
+      let worst = 0;
+      for (const [i, { token, probabilities }] of expected.entries()) {
+        const logarithms = found[i]!;
+        if (sameTokens) assert.equal(logarithms.keys().next().value, token, `${name}, step ${i}`);
+        for (const [id, probability] of probabilities)
+          if (probability > MIN_PROBABILITY)
+            worst = Math.max(worst, Math.abs(Math.log(probability) - logarithms.get(id)!));
+      }
+      context.diagnostic(`${name}: largest difference of a logarithm: ${worst.toFixed(4)}`);
+      assert.ok(worst < tolerance, `${name}: a logarithm differs by ${worst}`);
     }
-    context.diagnostic(`largest difference of a logarithm: ${worst.toFixed(4)}`);
-    assert.ok(worst < tolerance, `a logarithm differs by ${worst}`);
   };
   const shape = { hiddenSize: 256, intermediateSize: 512, headDim: 64, vocabularySize: 300 };
   const random = (config: Partial<ModelConfig> = {}) =>
@@ -222,13 +231,24 @@ const SCALES: Readonly<
   Q4_K: [[0, 2], 280, 7.5],
   Q5_K: [[0, 2], 570, 15.5],
   Q6_K: [[208], 1370],
+  Q2_K: [[80, 82], 13.9, 1.5],
+  Q3_K: [[108], 43],
+  IQ4_NL: [[0], 67],
+  IQ4_XS: [[0], 1250],
 };
+/** Deviation of the values of MXFP4 at a scale of one; the scale is a power of two, and the block's first byte is its exponent plus 127. */
+const MXFP4_DEVIATION = 2.9;
 
 /** Blocks of random bits, with scales that give values of about this standard deviation. */
 function randomBlocks(type: TensorType, count: number, deviation: number, draw: () => number): Buffer {
   const bytes = Buffer.alloc((count / type.values) * type.bytes, 0);
   // A buffer keeps the lowest eight bits of each number.
   for (let i = 0; i < bytes.length; i++) bytes[i] = Math.floor(1000 * draw());
+  if (type.name === 'MXFP4') {
+    const exponent = 127 + Math.round(Math.log2(deviation / MXFP4_DEVIATION));
+    for (let block = 0; block < bytes.length; block += type.bytes) bytes[block] = exponent;
+    return bytes;
+  }
   const [offsets, unitDeviation, shiftRatio = 0] = SCALES[type.name]!;
   const scale = deviation / unitDeviation;
   const scales = Float16Array.of(scale, scale * shiftRatio);

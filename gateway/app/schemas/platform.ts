@@ -129,6 +129,10 @@ const HostedModelSchema = z.object({
     .string()
     .nullable()
     .openapi({ description: 'Precision of keys and values; null when it equals that of the weights' }),
+  reason: z
+    .string()
+    .nullable()
+    .openapi({ description: 'Why the GPU host chose the backend; null when the configuration names it' }),
   device: z.string().openapi({ description: 'Name of the card, or CPU', example: 'NVIDIA H200' }),
   deviceIndex: z.int().nullable().openapi({ description: 'Number of the device in the driver’s order' }),
   memory: z

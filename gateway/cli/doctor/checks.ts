@@ -219,7 +219,12 @@ function proofFindings(models: readonly ModelInfo[]): Finding[] {
 /** One finding per GPU host of the running platform: its models and their devices, or that it is drained or disconnected. */
 function hostFindings({ gpuHosts }: PlatformLoad): Finding[] {
   return gpuHosts.map(({ name, connected, drained, models }): Finding => {
-    const computes = models.map((each) => `${each.model} by ${backendText(each)} on ${deviceText(each)}`).join('; ');
+    const computes = models
+      .map((each) => {
+        const why = each.reason === null ? '' : ` (${each.reason})`;
+        return `${each.model} by ${backendText(each)} on ${deviceText(each)}${why}`;
+      })
+      .join('; ');
     if (drained) {
       const advice = `It takes no new invocations until \`pie gpu-hosts undrain ${name}\`.`;
       return { name, state: 'warning', detail: `drained; ${connected ? 'connected' : 'away'}`, advice };

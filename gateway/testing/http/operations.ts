@@ -249,11 +249,19 @@ export function describeOperations(get: () => Harness): void {
       backend: 'cuda',
       precision: 'bf16',
       kv: 'fp8',
+      reason: 'it is there',
       pageSize: 16,
       pageCount: 64,
       device: { name: 'A card', index: 0, memory: { takenBytes: 3, totalBytes: 8 } },
     };
-    const onCpu = { ...onCard, backend: 'onnx', precision: 'int8', kv: undefined, device: { name: 'CPU' } };
+    const onCpu = {
+      ...onCard,
+      backend: 'onnx',
+      precision: 'int8',
+      kv: undefined,
+      reason: undefined,
+      device: { name: 'CPU' },
+    };
     await h.platform.lease.describe({
       gpuHosts: [
         { name: 'gpu-host-2', connected: false, hostId: 'b', models: [onCpu] },
@@ -270,14 +278,14 @@ export function describeOperations(get: () => Harness): void {
         connected: true,
         drained: false,
         running: 0,
-        models: [{ ...common, backend: 'cuda', precision: 'bf16', kv: 'fp8', ...card }],
+        models: [{ ...common, backend: 'cuda', precision: 'bf16', kv: 'fp8', reason: 'it is there', ...card }],
       },
       {
         name: 'gpu-host-2',
         connected: false,
         drained: false,
         running: 0,
-        models: [{ ...common, backend: 'onnx', precision: 'int8', kv: null, ...cpu }],
+        models: [{ ...common, backend: 'onnx', precision: 'int8', kv: null, reason: null, ...cpu }],
       },
     ]);
   });

@@ -15,6 +15,7 @@ import type {
 import { checkCopy, checkPage, checkPicked, checkScore, checkSizes, checkStates, pickedRows } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { rotaryFrequencies } from '../rotary.ts';
+import { CUDA_TRAITS, requireTraits } from '../traits.ts';
 import { CudaAdapter, mostAdapterBytes } from './adapter.ts';
 import {
   type CudaAddon,
@@ -92,11 +93,12 @@ const NO_CUBLAS =
  * weights was changed or removed since the model was opened
  */
 export async function createCudaBackend(model: LoadedModel, options: CudaBackendOptions): Promise<Backend> {
+  requireTraits(model.config, 'cuda', CUDA_TRAITS);
   const addon = loadAddon(options.addon);
   if (addon.emulated && options.addon === undefined)
     process.emitWarning('the CUDA device is emulated on the CPU (PIE_CUDA_ADDON): this is for tests, and slow');
   const card = cardOf(addon, options.device ?? 0);
-  const widenedModel = await widenBlocks(model);
+  const widenedModel = await widenBlocks(model, (line) => options.report?.(line, 'info'));
   const images = await OnnxImageEncoder.open(model, options.threads);
   let backend: CudaBackend | undefined;
   try {

@@ -6,7 +6,7 @@ import { after, describe, test } from 'node:test';
 import fc from 'fast-check';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { blockedModel } from '#gpu-host/models/testing/blocked-model.ts';
+import { packedModel } from '#gpu-host/models/testing/blocked-model.ts';
 import { randomModel } from '../../models/testing/random-model.ts';
 import { createReferenceBackend, type ReferenceOptions } from '../reference/index.ts';
 import { compare } from '../testing/compare.ts';
@@ -115,7 +115,7 @@ describe('cuda against reference', () => {
     const directory = await mkdtemp(join(tmpdir(), 'pie-cuda-parity-'));
     directories.push(directory);
     const shape = { hiddenSize: 64, intermediateSize: 96, headDim: 16 };
-    const model = await blockedModel(await randomModel(join(directory, 'wide'), shape, 26), 'Q4_0', directory);
+    const model = await packedModel(await randomModel(join(directory, 'wide'), shape, 26), 'Q4_0', directory);
     const cuda = await createTestCudaBackend(model, MASK_POOL);
     try {
       const [scenarioOf] = Object.values(MASK_KINDS);

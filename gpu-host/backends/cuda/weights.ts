@@ -1,6 +1,6 @@
 import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
 import type { FloatType } from '#gpu-host/models/safetensors.ts';
-import { isBlocked } from '../../models/config.ts';
+import { isBlocked, isPacked } from '../../models/tensors.ts';
 
 /** Place of one tensor for the addon: `count` values from byte `offset` of a file that the addon maps. */
 export interface TensorPlace {
@@ -15,7 +15,8 @@ export interface TensorPlace {
 export function tensorPlaces({ config, tensors }: LoadedModel): TensorPlace[] {
   return expectedTensors(config).map(([name, shape]) => {
     const info = tensors.info(name);
-    if (isBlocked(info)) throw new TypeError(`"${name}" is in blocks, which the addon does not read.`);
+    if (isBlocked(info) || isPacked(info))
+      throw new TypeError(`"${name}" is in blocks, which the addon does not read.`);
     const { file, offset, dtype } = info;
     return { name, file, offset, count: shape.reduce((product, dimension) => product * dimension, 1), type: dtype };
   });

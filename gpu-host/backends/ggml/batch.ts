@@ -1,4 +1,6 @@
+import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { SequenceInput } from '../backend.ts';
+import { windowSizes } from '../positions.ts';
 import type { GroupShape, StepGraph, StepShape } from './graph.ts';
 import type { Ggml } from './library.ts';
 import type { KvPool } from './pool.ts';
@@ -33,10 +35,12 @@ export class StepPlan {
   readonly members: readonly Member[];
   readonly #pool: KvPool;
   readonly #hiddenSize: number;
+  readonly #windows: readonly number[];
 
-  constructor(batch: readonly SequenceInput[], pool: KvPool, hiddenSize: number) {
+  constructor(batch: readonly SequenceInput[], pool: KvPool, config: ModelConfig) {
     this.#pool = pool;
-    this.#hiddenSize = hiddenSize;
+    this.#hiddenSize = config.hiddenSize;
+    this.#windows = windowSizes(config);
     const members = batch.map(
       (sequence, index): Member => ({ sequence, index, firstInput: 0, group: 0, row: 0, firstOutput: 0 }),
     );
@@ -76,6 +80,8 @@ export class StepPlan {
       functions.ggml_backend_tensor_set(tensor, values, 0, values.byteLength);
     };
     const { inputs, outputs, groups } = this.shape;
+    // A sequence may read keys that an earlier one of the batch writes.
+    for (const { sequence } of this.members) this.#pool.positions.write(sequence.writes, sequence.positions);
     const tokens = new Int32Array(inputs);
     const positions = new Int32Array(inputs);
     const spans = graph.spans === undefined ? undefined : new Int32Array(inputs);
@@ -128,6 +134,9 @@ export class StepPlan {
       set(tensors?.slots, feeds.slots);
       set(tensors?.ownColumns, feeds.ownColumns);
       set(tensors?.mask, feeds.mask);
+      feeds.windowMasks.forEach((mask, i) => {
+        set(tensors?.windowMasks[i], mask);
+      });
     });
   }
 
@@ -175,7 +184,30 @@ export class StepPlan {
     isTaken.forEach((taken, row) => {
       if (taken === 0) for (let i = 0; i < queries; i++) seeNothing(row * queries + i);
     });
-    return { queries: queryRows, slots, ownColumns, mask };
+    const windowMasks = this.#windows.map((window) =>
+      this.#windowMask(mask, { rows, queries, columns }, group, window),
+    );
+    return { queries: queryRows, slots, ownColumns, mask, windowMasks };
+  }
+
+  /** A group's mask without the keys that lie outside the window of a query. */
+  #windowMask(mask: Uint16Array, { queries, columns }: GroupShape, group: number, window: number): Uint16Array {
+    const windowed = mask.slice();
+    for (const { sequence, row, group: own } of this.members) {
+      if (own !== group) continue;
+      const { context, positions } = sequence;
+      const keys = [...Array.from(context, (slot) => this.#pool.positions.at(slot)), ...positions];
+      positions.forEach((position, i) => {
+        const start = (row * queries + i) * columns;
+        let isBlind = true;
+        keys.forEach((key, column) => {
+          if (position - key >= window) windowed[start + column] = HIDDEN;
+          else if (windowed[start + column] === VISIBLE) isBlind = false;
+        });
+        if (isBlind) windowed[start + columns - 1] = VISIBLE;
+      });
+    }
+    return windowed;
   }
 }
 

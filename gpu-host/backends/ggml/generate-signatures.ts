@@ -13,10 +13,20 @@ import { join } from 'node:path';
 const FUNCTIONS = {
   'ggml.h': [
     ...['version', 'commit', 'init', 'free', 'tensor_overhead', 'graph_overhead_custom', 'row_size', 'nbytes'],
-    ...['new_tensor_1d', 'new_tensor_2d', 'new_tensor_4d', 'set_input', 'set_output', 'log_set', 'quantize_chunk'],
+    ...[
+      'new_tensor_1d',
+      'new_tensor_2d',
+      'new_tensor_3d',
+      'new_tensor_4d',
+      'set_input',
+      'set_output',
+      'log_set',
+      'quantize_chunk',
+    ],
     ...['get_rows', 'set_rows', 'mul_mat', 'add', 'mul', 'rms_norm', 'rope_ext', 'swiglu_split', 'concat'],
     ...['flash_attn_ext', 'soft_max_ext', 'sum_rows', 'permute', 'cont', 'reshape_2d', 'reshape_3d', 'reshape_4d'],
-    ...['view_2d', 'view_4d', 'new_graph_custom', 'build_forward_expand'],
+    ...['view_2d', 'view_4d', 'new_graph_custom', 'build_forward_expand', 'scale', 'tanh', 'geglu_split', 'swiglu_oai'],
+    ...['flash_attn_ext_add_sinks', 'soft_max_add_sinks', 'soft_max', 'argsort_top_k', 'mul_mat_id', 'add_id'],
   ].map((name) => `ggml_${name}`),
   'ggml-alloc.h': [
     ...['gallocr_new', 'gallocr_free', 'gallocr_alloc_graph', 'gallocr_get_buffer_size'],
@@ -26,7 +36,7 @@ const FUNCTIONS = {
     ...['buffer_free', 'buffer_clear', 'buffer_set_usage', 'buffer_get_size'],
     ...['free', 'graph_compute', 'tensor_set', 'tensor_get', 'dev_name', 'dev_description', 'dev_type', 'dev_init'],
     ...['dev_buffer_type', 'dev_backend_reg', 'dev_buffer_from_host_ptr', 'tensor_alloc', 'reg_get_proc_address'],
-    ...['load_all_from_path', 'dev_count', 'dev_get'],
+    ...['dev_supports_op', 'load_all_from_path', 'dev_count', 'dev_get'],
   ].map((name) => `ggml_backend_${name}`),
 } as const;
 
@@ -35,7 +45,7 @@ const OF_MAIN_LIBRARY = new Set(['load_all_from_path', 'dev_count', 'dev_get'].m
 
 /** Enumerators and macros whose values the backend uses. */
 const CONSTANTS = [
-  ...['F32', 'F16', 'Q4_0', 'Q8_0', 'I32'].map((name) => `GGML_TYPE_${name}`),
+  ...['F32', 'F16', 'BF16', 'Q4_0', 'Q8_0', 'I32'].map((name) => `GGML_TYPE_${name}`),
   ...['GGML_ROPE_TYPE_NORMAL', 'GGML_ROPE_TYPE_NEOX', 'GGML_STATUS_SUCCESS', 'GGML_BACKEND_DEVICE_TYPE_CPU'],
   ...['GGML_BACKEND_BUFFER_USAGE_WEIGHTS'],
 ];

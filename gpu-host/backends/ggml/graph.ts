@@ -1,11 +1,11 @@
-import type { ModelConfig } from '#gpu-host/models/config.ts';
-import { kvSize } from '#gpu-host/models/config.ts';
+import { type Experts, kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import type { Projection } from '../../models/adapter.ts';
+import { windowSizes } from '../positions.ts';
 import type { GgmlAdapter } from './adapter.ts';
 import type { Ggml } from './library.ts';
 import type { KvPool } from './pool.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
-import type { LayerWeights, Weights } from './weights.ts';
+import type { LayerRotation, LayerWeights, Weights } from './weights.ts';
 
 const { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_I32 } = CONSTANTS;
 
@@ -45,6 +45,8 @@ export interface GroupTensors {
   readonly ownColumns: Pointer;
   /** `columns × queries × rows` of float16, 0 or -Infinity. */
   readonly mask: Pointer;
+  /** Like `mask`, for layers with a window: one for each size of {@link windowSizes}. */
+  readonly windowMasks: readonly Pointer[];
   /** Attention received by each column, `columns × rows`, summed over queries, heads and layers. */
   readonly received: Pointer | undefined;
 }
@@ -81,9 +83,11 @@ export interface GraphParts {
   readonly bufferType: Pointer;
 }
 
+/** Slope of the sigmoid in gpt-oss's activation. */
+const SWIGLU_SLOPE = 1.702;
 /** Tensors of one layer, beside those of its groups of sequences. */
-const LAYER_TENSORS = 96;
-const GROUP_TENSORS = 24;
+const LAYER_TENSORS = 192;
+const GROUP_TENSORS = 32;
 const OTHER_TENSORS = 64;
 
 /** Builds the graph of the whole model for batches of one shape. @throws Error when its memory cannot be allocated */
@@ -115,11 +119,21 @@ export function buildHead(parts: GraphParts, rows: number): HeadGraph {
   const states = memory.input(
     functions.ggml_new_tensor_2d(memory.context, GGML_TYPE_F32, parts.config.hiddenSize, rows),
   );
-  const logits = functions.ggml_mul_mat(memory.context, parts.weights.head, states);
+  const logits = headNodes(parts, memory.context, states);
   functions.ggml_set_output(logits);
   functions.ggml_build_forward_expand(memory.graph, logits);
   const bytes = memory.allocate();
   return { graph: memory.graph, bytes, rows, states, logits, dispose: () => memory.dispose() };
+}
+
+/** Logits of states. */
+function headNodes({ ggml, config, weights }: GraphParts, context: Pointer, states: Pointer): Pointer {
+  const f = ggml.functions;
+  const { logitScale, logitSoftcap } = config;
+  const products = f.ggml_mul_mat(context, weights.head, states);
+  const scaled = (x: Pointer, scale: number) => (scale === 1 ? x : f.ggml_scale(context, x, scale));
+  if (logitSoftcap === null) return scaled(products, logitScale);
+  return f.ggml_scale(context, f.ggml_tanh(context, scaled(products, logitScale / logitSoftcap)), logitSoftcap);
 }
 
 /** The descriptions of a graph's tensors, and the memory of their values. */
@@ -159,24 +173,13 @@ class GraphMemory {
   }
 }
 
-/** The parts of the config that decide which nodes a decoder has: the only place of the builder that reads them. */
-function architectureOf(config: ModelConfig) {
-  const { headDim, heads, kvHeads, layers, hiddenSize, rmsNormEpsilon } = config;
-  return {
-    ...{ headDim, heads, kvHeads, layers, hiddenSize, rmsNormEpsilon },
-    kvSize: kvSize(config),
-    projectionBias: config.attentionBias,
-    queryKeyNorm: config.queryKeyNorm,
-    attentionScale: 1 / Math.sqrt(headDim),
-  } as const;
-}
-
 class DecoderBuilder {
   readonly #parts: GraphParts;
   readonly #memory: GraphMemory;
   readonly #shape: StepShape;
   readonly #adapter: GgmlAdapter | undefined;
-  readonly #model: ReturnType<typeof architectureOf>;
+  readonly #model: ModelConfig;
+  readonly #windows: readonly number[];
   readonly #positions: Pointer;
   readonly #spans: Pointer | undefined;
   readonly #writes: Pointer;
@@ -188,7 +191,8 @@ class DecoderBuilder {
     this.#memory = memory;
     this.#shape = shape;
     this.#adapter = adapter;
-    this.#model = architectureOf(parts.config);
+    this.#model = parts.config;
+    this.#windows = windowSizes(parts.config);
     this.#positions = this.#integers(shape.inputs);
     this.#spans = shape.far ? this.#integers(shape.inputs) : undefined;
     this.#writes = this.#integers(shape.inputs);
@@ -197,9 +201,8 @@ class DecoderBuilder {
       queryRows: shape.aligned ? undefined : this.#integers(group.rows * group.queries),
       slots: this.#integers(group.rows * group.columns + 1),
       ownColumns: this.#integers(shape.inputs),
-      mask: this.#input(
-        this.#f.ggml_new_tensor_4d(this.#context, GGML_TYPE_F16, group.columns, group.queries, 1, group.rows),
-      ),
+      mask: this.#mask(group),
+      windowMasks: this.#windows.map(() => this.#mask(group)),
       received: undefined,
     }));
     this.#attended = shape.aligned ? undefined : this.#integers(shape.inputs);
@@ -207,12 +210,12 @@ class DecoderBuilder {
 
   build(): StepGraph {
     const { inputs, outputs, logitRows, embeds } = this.#shape;
-    const { hiddenSize, layers } = this.#model;
+    const { hiddenSize, layers, embeddingScale } = this.#model;
     const { weights } = this.#parts;
     const f = this.#f;
     const tokens = this.#integers(inputs);
     const outputRows = outputs > 0 ? this.#integers(outputs) : undefined;
-    let rows = f.ggml_get_rows(this.#context, weights.embeddings, tokens);
+    let rows = this.#scaled(f.ggml_get_rows(this.#context, weights.embeddings, tokens), embeddingScale);
     const embedTensors = embeds
       ? {
           values: this.#input(f.ggml_new_tensor_2d(this.#context, GGML_TYPE_F32, hiddenSize, inputs)),
@@ -233,7 +236,7 @@ class DecoderBuilder {
     }
     if (states !== undefined && logitRows > 0) {
       const first = f.ggml_view_2d(this.#context, states, hiddenSize, logitRows, 4 * hiddenSize, 0);
-      logits = f.ggml_mul_mat(this.#context, weights.head, first);
+      logits = headNodes(this.#parts, this.#context, first);
       f.ggml_set_output(logits);
       f.ggml_build_forward_expand(this.#memory.graph, logits);
     }
@@ -252,9 +255,9 @@ class DecoderBuilder {
       positions: this.#positions,
       spans: this.#spans,
       writes: this.#writes,
-      groups: this.#groups.map(({ queryRows, slots, ownColumns, mask, received }) => ({
+      groups: this.#groups.map(({ queryRows, slots, ownColumns, mask, windowMasks, received }) => ({
         queries: queryRows,
-        ...{ slots, ownColumns, mask, received },
+        ...{ slots, ownColumns, mask, windowMasks, received },
       })),
       attended: this.#attended,
       outputs: outputRows,
@@ -271,45 +274,97 @@ class DecoderBuilder {
    */
   #layer(index: number, rows: Pointer, outputRows: Pointer | undefined, storesOnly: boolean): Pointer {
     const { inputs } = this.#shape;
-    const { headDim, heads, kvHeads, queryKeyNorm, projectionBias } = this.#model;
+    const { headDim, heads, kvHeads, queryKeyNormSpan, residualScale } = this.#model;
     const layer = this.#parts.weights.layers[index] as LayerWeights;
     const f = this.#f;
     const context = this.#context;
-    const normed = this.#norm(rows, layer.inputNorm);
-    const project = (name: Projection, weight: Pointer, bias: Pointer | null) => {
-      const projected = this.#linear(index, name, weight, normed);
-      return projectionBias && bias !== null ? this.#add(projected, bias) : projected;
-    };
+    const normed = this.#normIfAny(rows, layer.inputNorm);
+    const project = (name: Projection, weight: Pointer, bias: Pointer | null) =>
+      this.#addIfAny(this.#linear(index, name, weight, normed), bias);
     const headsOf = (projected: Pointer, count: number, norm: Pointer | null) => {
-      const split = f.ggml_reshape_3d(context, projected, headDim, count, inputs);
-      return this.#rotate(queryKeyNorm && norm !== null ? this.#norm(split, norm) : split);
+      const isOfRow = queryKeyNormSpan === 'row';
+      const whole = isOfRow ? this.#normIfAny(projected, norm) : projected;
+      const split = f.ggml_reshape_3d(context, whole, headDim, count, inputs);
+      return this.#rotate(isOfRow ? split : this.#normIfAny(split, norm), layer.rotation);
     };
     const query = headsOf(project('q_proj', layer.query, layer.queryBias), heads, layer.queryNorm);
     const key = headsOf(project('k_proj', layer.key, layer.keyBias), kvHeads, layer.keyNorm);
     const value = project('v_proj', layer.value, layer.valueBias);
     const attended = this.#attention(index, query, key, value, storesOnly);
     if (attended === undefined) return rows;
-    let change = this.#linear(index, 'o_proj', layer.output, attended);
+    let change = this.#addIfAny(this.#linear(index, 'o_proj', layer.output, attended), layer.outputBias);
     let residual = rows;
     if (outputRows !== undefined) {
       change = f.ggml_get_rows(context, change, outputRows);
       residual = f.ggml_get_rows(context, rows, outputRows);
     }
-    residual = this.#add(change, residual);
-    const inner = this.#norm(residual, layer.postNorm);
-    const gate = this.#linear(index, 'gate_proj', layer.gate, inner);
-    const up = this.#linear(index, 'up_proj', layer.up, inner);
-    return this.#add(this.#linear(index, 'down_proj', layer.down, f.ggml_swiglu_split(context, gate, up)), residual);
+    residual = this.#add(this.#scaled(this.#normIfAny(change, layer.attentionOutputNorm), residualScale), residual);
+    const inner = this.#normIfAny(residual, layer.postNorm);
+    const result =
+      layer.router === null
+        ? this.#feedForward(index, layer, inner)
+        : this.#experts(layer, layer.router, inner, outputRows === undefined ? inputs : this.#shape.outputs);
+    return this.#add(this.#scaled(this.#normIfAny(result, layer.feedForwardOutputNorm), residualScale), residual);
+  }
+
+  #feedForward(index: number, layer: LayerWeights, x: Pointer): Pointer {
+    const gate = this.#linear(index, 'gate_proj', layer.gate, x);
+    const up = this.#linear(index, 'up_proj', layer.up, x);
+    return this.#linear(index, 'down_proj', layer.down, this.#gated(gate, up));
+  }
+
+  /** A mixture of experts: each row passes the experts that its router's scores choose, and their results are added by weight. */
+  #experts(layer: LayerWeights, router: Pointer, x: Pointer, rows: number): Pointer {
+    const f = this.#f;
+    const context = this.#context;
+    const { hiddenSize, experts } = this.#model;
+    const { count, used, router: softmax } = experts as Experts;
+    const scores = this.#addIfAny(f.ggml_mul_mat(context, router, x), layer.routerBias); // count × rows
+    const chosen = f.ggml_argsort_top_k(context, scores, used); // used × rows
+    const over = softmax === 'all' ? f.ggml_soft_max(context, scores) : scores;
+    const picked = f.ggml_get_rows(context, f.ggml_reshape_3d(context, over, 1, count, rows), chosen); // 1 × used × rows
+    const flat = f.ggml_reshape_2d(context, picked, used, rows);
+    const weights = f.ggml_reshape_3d(
+      context,
+      softmax === 'all' ? flat : f.ggml_soft_max(context, flat),
+      1,
+      used,
+      rows,
+    );
+    const linear = (matrices: Pointer, bias: Pointer | null, input: Pointer) => {
+      const product = f.ggml_mul_mat_id(context, matrices, input, chosen);
+      return bias === null ? product : f.ggml_add_id(context, product, bias, chosen);
+    };
+    const input = f.ggml_reshape_3d(context, x, hiddenSize, 1, rows);
+    const gate = linear(layer.gate, layer.gateBias, input);
+    const up = linear(layer.up, layer.upBias, input);
+    const results = this.#mul(linear(layer.down, layer.downBias, this.#gated(gate, up)), weights); // hiddenSize × used × rows
+    let sum: Pointer | undefined;
+    for (let i = 0; i < used; i++) {
+      const one = f.ggml_view_2d(context, results, hiddenSize, rows, 4 * hiddenSize * used, 4 * hiddenSize * i);
+      sum = sum === undefined ? one : this.#add(sum, one);
+    }
+    return used === 1 ? f.ggml_cont(context, sum as Pointer) : (sum as Pointer);
+  }
+
+  #gated(gate: Pointer, up: Pointer): Pointer {
+    const { activation, activationLimit } = this.#model;
+    if (activation === 'clamped')
+      return this.#f.ggml_swiglu_oai(this.#context, gate, up, SWIGLU_SLOPE, activationLimit);
+    return activation === 'gelu'
+      ? this.#f.ggml_geglu_split(this.#context, gate, up)
+      : this.#f.ggml_swiglu_split(this.#context, gate, up);
   }
 
   /** Stores keys and values in the pool, and returns the attention's result for each flat input. */
   #attention(layer: number, query: Pointer, key: Pointer, value: Pointer, storesOnly: boolean): Pointer | undefined {
     const { inputs, aligned, received } = this.#shape;
-    const { headDim, heads, kvSize } = this.#model;
+    const { headDim, heads } = this.#model;
+    const width = kvSize(this.#model);
     const { pool } = this.#parts;
     const f = this.#f;
     const context = this.#context;
-    const keyRows = f.ggml_reshape_2d(context, key, kvSize, inputs);
+    const keyRows = f.ggml_reshape_2d(context, key, width, inputs);
     // Later nodes read the results of these writes and not the pool itself, so that the graph orders them.
     const keys = f.ggml_set_rows(context, pool.keys[layer] as Pointer, keyRows, this.#writes);
     const values = f.ggml_set_rows(context, pool.values[layer] as Pointer, value, this.#writes);
@@ -323,7 +378,9 @@ class DecoderBuilder {
       const q = f.ggml_permute(context, split, 0, 2, 1, 3);
       const k = this.#columns(group, keys, keyRows);
       const v = this.#columns(group, values, value);
-      const result = received ? this.#softMaxAttention(group, q, k, v) : this.#flashAttention(group, q, k, v);
+      const result = received
+        ? this.#softMaxAttention(layer, group, q, k, v)
+        : this.#flashAttention(layer, group, q, k, v);
       results = results === undefined ? result : f.ggml_concat(context, results, result, 1);
     }
     if (storesOnly || results === undefined) return undefined;
@@ -335,34 +392,56 @@ class DecoderBuilder {
    * inputs the new ones, which the pool may not keep. The row after the last column takes the inputs of other groups, and padding.
    */
   #columns({ rows, columns, slots, ownColumns }: Group, stored: Pointer, own: Pointer): Pointer {
-    const { headDim, kvHeads, kvSize } = this.#model;
+    const { headDim, kvHeads } = this.#model;
+    const width = kvSize(this.#model);
     const f = this.#f;
     const gathered = f.ggml_get_rows(this.#context, stored, slots);
     const whole = f.ggml_set_rows(this.#context, gathered, own, ownColumns);
     return f.ggml_view_4d(
       ...([this.#context, whole, headDim, kvHeads, columns, rows] as const),
-      ...([4 * headDim, 4 * kvSize, 4 * kvSize * columns, 0] as const),
+      ...([4 * headDim, 4 * width, 4 * width * columns, 0] as const),
     );
   }
 
   /** `(headDim · heads) × (queries · rows)`. */
-  #flashAttention({ rows, queries, mask }: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
-    const { headDim, heads, attentionScale } = this.#model;
+  #flashAttention(layer: number, group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
+    const { rows, queries } = group;
+    const { headDim, heads, attentionScale, attentionSoftcap } = this.#model;
+    const sinks = this.#parts.weights.layers[layer]?.sinks ?? null;
+    const mask = this.#maskOf(layer, group);
     const f = this.#f;
     const context = this.#context;
     const byHead = (columns: Pointer) => f.ggml_permute(context, columns, 0, 2, 1, 3);
-    const result = f.ggml_flash_attn_ext(context, q, byHead(k), byHead(v), mask, attentionScale, 0, 0);
+    const result = f.ggml_flash_attn_ext(
+      context,
+      q,
+      byHead(k),
+      byHead(v),
+      mask,
+      attentionScale,
+      0,
+      attentionSoftcap ?? 0,
+    );
+    if (sinks !== null) f.ggml_flash_attn_ext_add_sinks(result, sinks);
     return f.ggml_reshape_2d(context, result, heads * headDim, queries * rows);
   }
 
   /** Like {@link #flashAttention}, with the weights of all columns in memory: adds them to the group's `received`. */
-  #softMaxAttention(group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
-    const { rows, queries, columns, mask } = group;
-    const { headDim, heads, attentionScale } = this.#model;
+  #softMaxAttention(layer: number, group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
+    const { rows, queries, columns } = group;
+    const { headDim, heads, attentionScale, attentionSoftcap: cap } = this.#model;
+    const sinks = this.#parts.weights.layers[layer]?.sinks ?? null;
+    const mask = this.#maskOf(layer, group);
     const f = this.#f;
     const context = this.#context;
-    const scores = f.ggml_mul_mat(context, f.ggml_permute(context, k, 0, 2, 1, 3), q);
-    const weights = f.ggml_soft_max_ext(context, scores, mask, attentionScale, 0); // columns × queries × heads × rows
+    const products = f.ggml_mul_mat(context, f.ggml_permute(context, k, 0, 2, 1, 3), q);
+    const scores =
+      cap === null
+        ? products
+        : f.ggml_scale(context, f.ggml_tanh(context, f.ggml_scale(context, products, attentionScale / cap)), cap);
+    const scale = cap === null ? attentionScale : 1;
+    const weights = f.ggml_soft_max_ext(context, scores, mask, scale, 0); // columns × queries × heads × rows
+    if (sinks !== null) f.ggml_soft_max_add_sinks(weights, sinks);
     const byColumn = f.ggml_cont(context, f.ggml_permute(context, weights, 2, 0, 1, 3)); // queries × heads × columns × rows
     const joined = f.ggml_reshape_3d(context, byColumn, queries * heads, columns, rows);
     const sums = f.ggml_reshape_2d(context, f.ggml_sum_rows(context, joined), columns, rows);
@@ -382,17 +461,37 @@ class DecoderBuilder {
     return this.#add(projected, f.ggml_mul_mat(this.#context, change.up, inner));
   }
 
-  #rotate(heads: Pointer): Pointer {
-    const { near, far } = this.#parts.weights.rotation;
-    const turned = this.#rotateBy(heads, this.#positions, near);
-    return this.#spans === undefined ? turned : this.#rotateBy(turned, this.#spans, far);
+  #rotate(heads: Pointer, rotation: LayerRotation | null): Pointer {
+    if (rotation === null) return heads;
+    const turned = this.#rotateBy(heads, this.#positions, rotation, rotation.near, rotation.scale);
+    return this.#spans === undefined ? turned : this.#rotateBy(turned, this.#spans, rotation, rotation.far, 1);
   }
 
   /** With a base of 1, the angle of a pair is its position divided by its entry of `divisors`. */
-  #rotateBy(heads: Pointer, positions: Pointer, divisors: Pointer): Pointer {
-    const { headDim } = this.#model;
-    const { mode } = this.#parts.weights.rotation;
-    return this.#f.ggml_rope_ext(this.#context, heads, positions, divisors, headDim, mode, 0, 1, 1, 0, 1, 0, 0);
+  #rotateBy(heads: Pointer, positions: Pointer, rotation: LayerRotation, divisors: Pointer, scale: number): Pointer {
+    const { dimensions, mode } = rotation;
+    return this.#f.ggml_rope_ext(this.#context, heads, positions, divisors, dimensions, mode, 0, 1, 1, 0, scale, 0, 0);
+  }
+
+  #mask({ columns, queries, rows }: GroupShape): Pointer {
+    return this.#input(this.#f.ggml_new_tensor_4d(this.#context, GGML_TYPE_F16, columns, queries, 1, rows));
+  }
+
+  #maskOf(layer: number, { mask, windowMasks }: Group): Pointer {
+    const window = this.#model.windows[layer] ?? null;
+    return window === null ? mask : (windowMasks[this.#windows.indexOf(window)] as Pointer);
+  }
+
+  #normIfAny(rows: Pointer, weight: Pointer | null): Pointer {
+    return weight === null ? rows : this.#norm(rows, weight);
+  }
+
+  #addIfAny(rows: Pointer, bias: Pointer | null): Pointer {
+    return bias === null ? rows : this.#add(rows, bias);
+  }
+
+  #scaled(x: Pointer, scale: number): Pointer {
+    return scale === 1 ? x : this.#f.ggml_scale(this.#context, x, scale);
   }
 
   #norm(rows: Pointer, weight: Pointer): Pointer {
@@ -430,5 +529,6 @@ interface Group extends GroupShape {
   readonly slots: Pointer;
   readonly ownColumns: Pointer;
   readonly mask: Pointer;
+  readonly windowMasks: readonly Pointer[];
   received: Pointer | undefined;
 }

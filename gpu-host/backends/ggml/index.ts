@@ -13,19 +13,25 @@ import { answer, scoresOfRows, topOfRows } from './logits.ts';
 import { KvPool, type KvType } from './pool.ts';
 import { selfTest } from './self-test.ts';
 import type { Pointer } from './signatures.ts';
+import { ThreadCount } from './threads.ts';
 import { loadWeights, type WeightBits } from './weights.ts';
 
 /** Options of {@link createGgmlBackend}. */
 export interface GgmlBackendOptions {
   readonly pageSize: number;
   readonly pageCount: number;
-  /** Bits of the layers' matrices: 32 for floats, 8 and 4 for ggml's Q8_0 and Q4_0. A file's narrower blocks keep their bits. */
+  /** Most bits of the layers' matrices: those with more become ggml's Q8_0 or Q4_0, others keep the type of the file. 32 keeps all. */
   readonly bits: WeightBits;
   /** Bits of the output head; `bits` by default. */
   readonly headBits?: WeightBits;
+  /**
+   * True, the default, to copy matrices whose products the CPU computes faster in another order of their blocks. False leaves them in the pages of
+   * the model's file, which processes share and the system reads again when it needs the memory.
+   */
+  readonly repack?: boolean;
   /** Number format of keys and values; float32 by default. */
   readonly kv?: KvType;
-  /** Threads that compute; one for each core by default. They spin while they wait for each other, so busy cores want fewer. */
+  /** Most threads that compute; one for each core by default. Fewer compute while other programs keep the cores busy (`threads.ts`). */
   readonly threads?: number;
 }
 
@@ -45,8 +51,8 @@ export async function createGgmlBackend(model: LoadedModel, options: GgmlBackend
   const ggml = await Ggml.open();
   await selfTest(ggml);
   const device = ggml.cpu();
-  const { bits, headBits = bits, kv = 'float32' } = options;
-  const weights = loadWeights(ggml, device, model, { bits, headBits });
+  const { bits, headBits = bits, repack = true, kv = 'float32', threads = availableParallelism() } = options;
+  const weights = await loadWeights(ggml, device, model, { bits, headBits, repack, threads });
   const pool = new KvPool(ggml, device, model.config, options, kv);
   const images = await OnnxImageEncoder.open(model, options.threads);
   const bufferType = ggml.functions.ggml_backend_dev_buffer_type(device.handle);
@@ -69,6 +75,8 @@ class GgmlBackend implements Backend {
   readonly #engine: Pointer;
   readonly #steps: GraphCache<StepGraph>;
   readonly #heads: GraphCache<HeadGraph>;
+  readonly #threads: ThreadCount;
+  #setThreads = 0;
   #adapters = 0;
 
   constructor(
@@ -85,13 +93,13 @@ class GgmlBackend implements Backend {
     this.pageCount = options.pageCount;
     this.images = images;
     this.device = { name: device.name };
-    const { layers, head } = weights.bits;
-    this.weightBits = layers.toSorted((a, b) => a - b)[layers.length >> 1] ?? options.bits;
-    const names = { 32: 'float32', 8: 'q8_0', 4: 'q4_0' };
-    this.precision = [...new Set([...layers, head])].map((width) => names[width]).join(' and ');
+    const { bits, types } = weights;
+    this.weightBits = bits.toSorted((a, b) => a - b)[bits.length >> 1] ?? options.bits;
+    const names: Readonly<Record<string, string>> = { F32: 'float32', F16: 'float16', BF16: 'bfloat16' };
+    this.precision = [...new Set(types)].map((type) => names[type] ?? type.toLowerCase()).join(' and ');
     if (options.kv === 'float16') this.kv = options.kv;
     this.#engine = ggml.functions.ggml_backend_dev_init(device.handle, null);
-    ggml.setThreads(this.#engine, device, options.threads ?? availableParallelism());
+    this.#threads = new ThreadCount(options.threads ?? availableParallelism());
     this.#steps = new GraphCache();
     this.#heads = new GraphCache();
   }
@@ -107,12 +115,12 @@ class GgmlBackend implements Backend {
     const adapter = GgmlAdapter.of(batchAdapter(batch));
     if (batch.length === 0) return [];
     const { ggml, pool } = this.#parts;
-    const plan = new StepPlan(batch, pool, this.config.hiddenSize);
+    const plan = new StepPlan(batch, pool, this.config);
     const graph = this.#steps.get(`${adapter?.id ?? ''} ${JSON.stringify(plan.shape)}`, () =>
       buildStep(this.#parts, plan.shape, adapter),
     );
     plan.feed(ggml, graph);
-    await ggml.compute(this.#engine, graph.graph);
+    await this.#compute(graph.graph);
     return this.#results(plan, graph);
   }
 
@@ -178,6 +186,18 @@ class GgmlBackend implements Backend {
     return this.pageSize * this.pageCount;
   }
 
+  async #compute(graph: Pointer): Promise<void> {
+    const { ggml } = this.#parts;
+    const { count } = this.#threads;
+    if (count !== this.#setThreads) ggml.setThreads(this.#engine, this.#ggmlDevice, count);
+    this.#setThreads = count;
+    const startedMs = performance.now();
+    const before = process.cpuUsage();
+    await ggml.compute(this.#engine, graph);
+    const { user, system } = process.cpuUsage(before);
+    this.#threads.note(performance.now() - startedMs, (user + system) / 1000);
+  }
+
   #results(plan: StepPlan, graph: StepGraph): SequenceOutput[] {
     const { hiddenSize, vocabularySize, layers, heads } = this.config;
     const { outputs, logitRows, groups } = plan.shape;
@@ -221,7 +241,7 @@ class GgmlBackend implements Backend {
       const input = new Float32Array(padded * hiddenSize);
       input.set(states.subarray(first * hiddenSize, (first + rows) * hiddenSize));
       ggml.functions.ggml_backend_tensor_set(graph.states, input, 0, input.byteLength);
-      await ggml.compute(this.#engine, graph.graph);
+      await this.#compute(graph.graph);
       visit(this.#read(graph.logits, rows * vocabularySize), first, rows);
     }
   }

@@ -24,14 +24,35 @@ export interface GgmlDevice {
   readonly isCpu: boolean;
 }
 
+/** A file in the address space of the process, only to be read. */
+export interface MappedFile {
+  readonly address: Pointer;
+  readonly bytes: number;
+  /** Gives the memory of a range back to the system, which reads the range from the file when it is needed again. */
+  forget(offset: number, bytes: number): void;
+  /** Nothing may read the range afterwards. */
+  unmap(): void;
+}
+
+/** Arguments and results of `mmap` and `madvise`, the same on Linux and macOS. */
+const PROT_READ = 1;
+const MAP_SHARED = 1;
+const MADV_DONTNEED = 4;
+const MAP_FAILED = (1n << 64n) - 1n;
+/** A multiple of the page size of every machine for which there are libraries. */
+const PAGE_BYTES = 65_536;
+
 /** ggml's functions, bound to the libraries of the pinned packages. A process loads them once. */
 export class Ggml {
   readonly functions: Functions;
   readonly devices: readonly GgmlDevice[];
   readonly #koffi: typeof import('koffi');
+  #threadsType: ReturnType<typeof import('koffi').proto> | undefined;
+  readonly #libc: LibraryHandle;
 
   private constructor(koffi: typeof import('koffi'), directory: string) {
     this.#koffi = koffi;
+    this.#libc = koffi.load(process.platform === 'darwin' ? '/usr/lib/libSystem.B.dylib' : 'libc.so.6');
     this.functions = bind(koffi, directory);
     const { functions } = this;
     const found = { version: functions.ggml_version(), commit: functions.ggml_commit() };
@@ -87,8 +108,52 @@ export class Ggml {
   setThreads(backend: Pointer, device: GgmlDevice, threads: number): void {
     const registry = this.functions.ggml_backend_dev_backend_reg(device.handle);
     const set = this.functions.ggml_backend_reg_get_proc_address(registry, 'ggml_backend_set_n_threads');
-    this.#koffi.call(set, this.#koffi.proto('void', ['void *', 'int']), backend, threads);
+    this.#threadsType ??= this.#koffi.proto('void', ['void *', 'int']);
+    this.#koffi.call(set, this.#threadsType, backend, threads);
   }
+
+  /**
+   * Kinds of memory in which a device keeps matrices in another order, in which it multiplies faster; the best one first. A matrix must not be put
+   * there unless `ggml_backend_dev_supports_op` approves: ggml would end the process.
+   */
+  extraBufferTypes(device: GgmlDevice): Pointer[] {
+    const registry = this.functions.ggml_backend_dev_backend_reg(device.handle);
+    const get = this.functions.ggml_backend_reg_get_proc_address(registry, 'ggml_backend_dev_get_extra_bufts');
+    if (!get) return [];
+    const list: Pointer = this.#koffi.call(get, this.#koffi.proto('void *', ['void *']), device.handle);
+    const types: Pointer[] = [];
+    if (!list) return types;
+    for (;;) {
+      const type: Pointer | null = this.#koffi.decode(list, types.length * 8, 'void *');
+      if (!type) return types;
+      types.push(type);
+    }
+  }
+
+  /** Maps the first `bytes` bytes of an open file. The descriptor may be closed afterwards. @throws Error when the system refuses */
+  map(descriptor: number, bytes: number): MappedFile {
+    this.#mapping ??= {
+      mmap: this.#libc.func('mmap', 'void *', ['void *', 'size_t', 'int', 'int', 'int', 'int64_t']),
+      munmap: this.#libc.func('munmap', 'int', ['void *', 'size_t']),
+      madvise: this.#libc.func('madvise', 'int', ['void *', 'size_t', 'int']),
+    };
+    const { mmap, munmap, madvise } = this.#mapping;
+    const address: Pointer | null = mmap(null, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+    if (!address || BigInt.asUintN(64, address) === MAP_FAILED)
+      throw new Error(`the system has no room to map ${bytes} bytes of a file`);
+    return {
+      address,
+      bytes,
+      forget(offset, length) {
+        const start = Math.ceil(offset / PAGE_BYTES) * PAGE_BYTES;
+        const end = Math.floor((offset + length) / PAGE_BYTES) * PAGE_BYTES;
+        if (end > start) madvise(address + BigInt(start), end - start, MADV_DONTNEED);
+      },
+      unmap: () => void munmap(address, bytes),
+    };
+  }
+
+  #mapping: Record<'mmap' | 'munmap' | 'madvise', ReturnType<LibraryHandle['func']>> | undefined;
 
   /** A context for `tensors` tensors without memory of their own, and for `graphBytes` bytes of graphs. */
   context(tensors: number, graphBytes = 0): Pointer {
@@ -114,13 +179,22 @@ export class Ggml {
     });
   }
 
+  /** Sets a whole tensor from memory that stays as it is meanwhile, on another thread; the calling thread stays free. */
+  copyTo(tensor: Pointer, source: Pointer, bytes: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.functions.ggml_backend_tensor_set.async(tensor, source, 0, bytes, (error: unknown) => {
+        if (error) reject(error);
+        else resolve();
+      });
+    });
+  }
+
   /**
    * Lets a C function that ignores its arguments take ggml's log: a function in JavaScript cannot, because ggml logs on other threads too. (`abs`
    * reads one integer register and returns.)
    */
   #silence(): void {
-    const libc = this.#koffi.load(process.platform === 'darwin' ? '/usr/lib/libSystem.B.dylib' : 'libc.so.6');
-    this.functions.ggml_log_set(this.#koffi.address(libc.symbol('abs')), null);
+    this.functions.ggml_log_set(this.#koffi.address(this.#libc.symbol('abs')), null);
   }
 }
 

@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { blockedModel } from '#gpu-host/models/testing/blocked-model.ts';
 import { randomModel } from '../../models/testing/random-model.ts';
+import { randomFamily, TINY_FAMILIES } from '../../models/testing/tiny-families.ts';
 import { createReferenceBackend } from '../reference/index.ts';
 import { compare } from '../testing/compare.ts';
 import { HANDLERS, handlerError, handlerValues } from '../testing/handlers.ts';
@@ -18,6 +19,8 @@ import { createGgmlBackend } from './index.ts';
 
 /** Tolerance of float32, the same as in `../parity.test.ts`. */
 const TOLERANCE = 1e-4;
+/** ggml looks up GELU in a table of 16-bit floats. */
+const GELU_TOLERANCE = 5e-3;
 const ALL = process.env.PIE_TEST_ALL === '1';
 /** Random batches of each shape; a full run has many. */
 const RUNS = ALL ? 200 : 10;
@@ -77,6 +80,29 @@ describe('ggml against reference', () => {
           assert.ok(error <= TOLERANCE, `relative error ${error}`);
         });
         await fc.assert(property, { seed: 42, numRuns: RUNS });
+      } finally {
+        await ggml.dispose();
+      }
+      context.diagnostic(`largest relative error ${worst.toExponential(1)}`);
+    });
+  }
+
+  for (const [name, family] of Object.entries(TINY_FAMILIES)) {
+    test(`${name}: random batches, masks, slots, inputs and outputs`, async (context) => {
+      const directory = await mkdtemp(join(tmpdir(), 'pie-ggml-parity-'));
+      directories.push(directory);
+      const model = await randomFamily(join(directory, 'model'), family, 21);
+      const ggml = await createGgmlBackend(model, { ...RANDOM_POOL, bits: 32, threads: 2 });
+      const reference = await createReferenceBackend(model, RANDOM_POOL);
+      const tolerance = model.config.activation === 'gelu' ? GELU_TOLERANCE : TOLERANCE;
+      let worst = 0;
+      try {
+        const property = fc.asyncProperty(batches, async (batch) => {
+          const error = await compare(model, reference, ggml, batch);
+          worst = Math.max(worst, error);
+          assert.ok(error <= tolerance, `relative error ${error}`);
+        });
+        await fc.assert(property, { seed: 43, numRuns: RUNS });
       } finally {
         await ggml.dispose();
       }

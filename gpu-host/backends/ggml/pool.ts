@@ -1,5 +1,6 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
-import { KeyTurner, rotaryFrequencies } from '../rotary.ts';
+import { positionBytes, SlotPositions } from '../positions.ts';
+import { type KeyTurner, type Rotation, rotationsOf, turnersOf } from '../rotary.ts';
 import type { Ggml, GgmlDevice } from './library.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 
@@ -30,7 +31,9 @@ export class KvPool {
   readonly #rowSize: number;
   readonly #rowBytes: number;
   readonly #planePageBytes: number;
-  readonly #frequencies: Float64Array;
+  readonly #config: ModelConfig;
+  readonly #rotations: readonly (Rotation | null)[];
+  readonly positions: SlotPositions;
 
   constructor(
     ggml: Ggml,
@@ -50,8 +53,10 @@ export class KvPool {
     this.#rowBytes = functions.ggml_row_size(ggmlType, this.#rowSize);
     this.#planePageBytes = pool.pageSize * this.#rowBytes;
     const planes = 2 * config.layers;
-    this.pageBytes = planes * this.#planePageBytes;
-    this.#frequencies = rotaryFrequencies(config);
+    this.pageBytes = planes * this.#planePageBytes + positionBytes(config, pool.pageSize);
+    this.#config = config;
+    this.#rotations = rotationsOf(config);
+    this.positions = new SlotPositions(config, pool.pageSize, pool.pageCount);
     const planeBytes = Math.ceil(((slots + 2) * this.#rowBytes) / ALIGNMENT) * ALIGNMENT;
     this.#memory = new Uint8Array(planes * planeBytes + ALIGNMENT);
     const address = ggml.addressOf(this.#memory);
@@ -79,8 +84,8 @@ export class KvPool {
     const { functions } = this.#ggml;
     const rowBytes = this.#rowBytes;
     const rows = new Uint8Array(sources.length * rowBytes);
-    const turner = shifts && new KeyTurner(this.#frequencies, shifts);
-    this.#forEachPlane((tensor, isKeys) => {
+    const turners = shifts && turnersOf(this.#config, this.#rotations, shifts);
+    this.#forEachPlane((tensor, isKeys, layer) => {
       sources.forEach((slot, i) => {
         functions.ggml_backend_tensor_get(
           tensor,
@@ -89,7 +94,8 @@ export class KvPool {
           rowBytes,
         );
       });
-      if (isKeys && turner) this.#turn(rows, turner);
+      const turner = isKeys ? turners?.[layer] : undefined;
+      if (turner) this.#turn(rows, turner);
       destinations.forEach((slot, i) => {
         functions.ggml_backend_tensor_set(
           tensor,
@@ -99,6 +105,7 @@ export class KvPool {
         );
       });
     });
+    this.positions.copy(sources, destinations, shifts);
   }
 
   /** Copies the rows of the page's slots, bit by bit, plane after plane: the keys and the values of the first layer, then of the next. */
@@ -109,6 +116,7 @@ export class KvPool {
       this.#ggml.functions.ggml_backend_tensor_get(tensor, into.subarray(offset, offset + bytes), page * bytes, bytes);
       offset += bytes;
     });
+    this.positions.readPage(page, into);
   }
 
   writePage(page: number, from: Uint8Array): void {
@@ -118,6 +126,7 @@ export class KvPool {
       this.#ggml.functions.ggml_backend_tensor_set(tensor, from.subarray(offset, offset + bytes), page * bytes, bytes);
       offset += bytes;
     });
+    this.positions.writePage(page, from);
   }
 
   dispose(): void {
@@ -133,10 +142,10 @@ export class KvPool {
     stored.set(keys);
   }
 
-  #forEachPlane(visit: (tensor: Pointer, isKeys: boolean) => void): void {
+  #forEachPlane(visit: (tensor: Pointer, isKeys: boolean, layer: number) => void): void {
     this.keys.forEach((keys, layer) => {
-      visit(keys, true);
-      visit(this.values[layer] as Pointer, false);
+      visit(keys, true, layer);
+      visit(this.values[layer] as Pointer, false, layer);
     });
   }
 }

@@ -26,6 +26,7 @@ export const SIGNATURES: Readonly<Record<'base' | 'main', Readonly<Record<string
     ggml_nbytes: ['size_t', 'void *'],
     ggml_new_tensor_1d: ['void *', 'void *', 'int', 'int64_t'],
     ggml_new_tensor_2d: ['void *', 'void *', 'int', 'int64_t', 'int64_t'],
+    ggml_new_tensor_3d: ['void *', 'void *', 'int', 'int64_t', 'int64_t', 'int64_t'],
     ggml_new_tensor_4d: ['void *', 'void *', 'int', 'int64_t', 'int64_t', 'int64_t', 'int64_t'],
     ggml_set_input: ['void', 'void *'],
     ggml_set_output: ['void', 'void *'],
@@ -79,6 +80,16 @@ export const SIGNATURES: Readonly<Record<'base' | 'main', Readonly<Record<string
     ],
     ggml_new_graph_custom: ['void *', 'void *', 'size_t', 'bool'],
     ggml_build_forward_expand: ['void', 'void *', 'void *'],
+    ggml_scale: ['void *', 'void *', 'void *', 'float'],
+    ggml_tanh: ['void *', 'void *', 'void *'],
+    ggml_geglu_split: ['void *', 'void *', 'void *', 'void *'],
+    ggml_swiglu_oai: ['void *', 'void *', 'void *', 'void *', 'float', 'float'],
+    ggml_flash_attn_ext_add_sinks: ['void', 'void *', 'void *'],
+    ggml_soft_max_add_sinks: ['void', 'void *', 'void *'],
+    ggml_soft_max: ['void *', 'void *', 'void *'],
+    ggml_argsort_top_k: ['void *', 'void *', 'void *', 'int'],
+    ggml_mul_mat_id: ['void *', 'void *', 'void *', 'void *', 'void *'],
+    ggml_add_id: ['void *', 'void *', 'void *', 'void *', 'void *'],
     ggml_gallocr_new: ['void *', 'void *'],
     ggml_gallocr_free: ['void', 'void *'],
     ggml_gallocr_alloc_graph: ['bool', 'void *', 'void *'],
@@ -101,6 +112,7 @@ export const SIGNATURES: Readonly<Record<'base' | 'main', Readonly<Record<string
     ggml_backend_dev_buffer_from_host_ptr: ['void *', 'void *', 'void *', 'size_t', 'size_t'],
     ggml_backend_tensor_alloc: ['int', 'void *', 'void *', 'void *'],
     ggml_backend_reg_get_proc_address: ['void *', 'void *', 'const char *'],
+    ggml_backend_dev_supports_op: ['bool', 'void *', 'void *'],
   },
   main: {
     ggml_backend_load_all_from_path: ['void', 'const char *'],
@@ -112,6 +124,7 @@ export const SIGNATURES: Readonly<Record<'base' | 'main', Readonly<Record<string
 export const CONSTANTS = {
   GGML_TYPE_F32: 0,
   GGML_TYPE_F16: 1,
+  GGML_TYPE_BF16: 30,
   GGML_TYPE_Q4_0: 2,
   GGML_TYPE_Q8_0: 8,
   GGML_TYPE_I32: 26,
@@ -133,6 +146,7 @@ export interface GgmlFunctions {
   ggml_nbytes(tensor: Pointer | null): number;
   ggml_new_tensor_1d(ctx: Pointer | null, type: number, ne0: number): Pointer;
   ggml_new_tensor_2d(ctx: Pointer | null, type: number, ne0: number, ne1: number): Pointer;
+  ggml_new_tensor_3d(ctx: Pointer | null, type: number, ne0: number, ne1: number, ne2: number): Pointer;
   ggml_new_tensor_4d(ctx: Pointer | null, type: number, ne0: number, ne1: number, ne2: number, ne3: number): Pointer;
   ggml_set_input(tensor: Pointer | null): void;
   ggml_set_output(tensor: Pointer | null): void;
@@ -214,6 +228,16 @@ export interface GgmlFunctions {
   ): Pointer;
   ggml_new_graph_custom(ctx: Pointer | null, size: number, grads: boolean): Pointer;
   ggml_build_forward_expand(cgraph: Pointer | null, tensor: Pointer | null): void;
+  ggml_scale(ctx: Pointer | null, a: Pointer | null, s: number): Pointer;
+  ggml_tanh(ctx: Pointer | null, a: Pointer | null): Pointer;
+  ggml_geglu_split(ctx: Pointer | null, a: Pointer | null, b: Pointer | null): Pointer;
+  ggml_swiglu_oai(ctx: Pointer | null, a: Pointer | null, b: Pointer | null, alpha: number, limit: number): Pointer;
+  ggml_flash_attn_ext_add_sinks(a: Pointer | null, sinks: Pointer | null): void;
+  ggml_soft_max_add_sinks(a: Pointer | null, sinks: Pointer | null): void;
+  ggml_soft_max(ctx: Pointer | null, a: Pointer | null): Pointer;
+  ggml_argsort_top_k(ctx: Pointer | null, a: Pointer | null, k: number): Pointer;
+  ggml_mul_mat_id(ctx: Pointer | null, as: Pointer | null, b: Pointer | null, ids: Pointer | null): Pointer;
+  ggml_add_id(ctx: Pointer | null, a: Pointer | null, b: Pointer | null, ids: Pointer | null): Pointer;
   ggml_gallocr_new(buft: Pointer | null): Pointer;
   ggml_gallocr_free(galloc: Pointer | null): void;
   ggml_gallocr_alloc_graph(galloc: Pointer | null, graph: Pointer | null): boolean;
@@ -241,6 +265,7 @@ export interface GgmlFunctions {
   ): Pointer;
   ggml_backend_tensor_alloc(buffer: Pointer | null, tensor: Pointer | null, addr: Memory): number;
   ggml_backend_reg_get_proc_address(reg: Pointer | null, name: string | null): Pointer | null;
+  ggml_backend_dev_supports_op(device: Pointer | null, op: Pointer | null): boolean;
   ggml_backend_load_all_from_path(dir_path: string | null): void;
   ggml_backend_dev_count(): number;
   ggml_backend_dev_get(index: number): Pointer;

@@ -1,18 +1,34 @@
-import { type BlockedTensor, bitsOf, isBlocked, type ModelConfig, partsOf } from '#gpu-host/models/config.ts';
-import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
-import { readBytes } from '#gpu-host/models/safetensors.ts';
-import { rotaryFrequencies } from '../rotary.ts';
-import type { Ggml, GgmlDevice } from './library.ts';
+import { closeSync, fstatSync } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
+import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { type TensorType, TYPES } from '#gpu-host/models/convert/gguf/types.ts';
+import { expectedTensors, type LoadedModel, openWeights } from '#gpu-host/models/load.ts';
+import { openUnchanged, readBytes, type StoredRange } from '#gpu-host/models/safetensors.ts';
+import {
+  type BlockedTensor,
+  bitsOf,
+  isBlocked,
+  isPacked,
+  packedBytes,
+  partsOf,
+  type TensorInfo,
+} from '#gpu-host/models/tensors.ts';
+import { rotationsOf } from '../rotary.ts';
+import type { Ggml, GgmlDevice, MappedFile } from './library.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 
 const { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 } = CONSTANTS;
 
-/** Bits of a weight: floats, or ggml's Q8_0 or Q4_0. */
+/** Most bits of a weight. Matrices with more become Q8_0 or Q4_0; others keep the type of their file. */
 export type WeightBits = 32 | 8 | 4;
 
 /** Columns of a block of Q8_0 and Q4_0. */
 const BLOCK = 32;
 const QUANTISED_TYPES = { 8: GGML_TYPE_Q8_0, 4: GGML_TYPE_Q4_0 } as const;
+/** Most rotations that the layers of a model have. */
+const MOST_ROTATIONS = 2;
+/** Alignment that ggml demands of a tensor's memory, bytes. */
+const ALIGNMENT = 32;
 
 /**
  * Positions up to which one rotation is exact enough. ggml computes angles in 32 bits, so the angle of a far position would have an error of up to
@@ -20,18 +36,23 @@ const QUANTISED_TYPES = { 8: GGML_TYPE_Q8_0, 4: GGML_TYPE_Q4_0 } as const;
  */
 export const ROTATION_SPAN = 1024;
 
-/** How the graph rotates queries and keys. */
-export interface Rotation {
-  /** Pairs of elements: `GGML_ROPE_TYPE_NEOX` for (i, i + half), as in Hugging Face's files. */
+/** How a layer of the graph rotates queries and keys. */
+export interface LayerRotation {
+  /** Pairs of elements: `GGML_ROPE_TYPE_NEOX` for (i, i + half), as in Hugging Face's files, `GGML_ROPE_TYPE_NORMAL` for (2i, 2i + 1). */
   readonly mode: number;
+  /** Rotated elements of a head. */
+  readonly dimensions: number;
+  /** Factor of the rotated elements. */
+  readonly scale: number;
   /** Divisors of positions below {@link ROTATION_SPAN}, one for each pair. */
   readonly near: Pointer;
   /** Divisors of multiples of {@link ROTATION_SPAN}. */
   readonly far: Pointer;
 }
 
+/** A layer's tensors; null where the model has none. Experts' matrices have a third dimension, the expert. */
 export interface LayerWeights {
-  readonly inputNorm: Pointer;
+  readonly inputNorm: Pointer | null;
   readonly query: Pointer;
   readonly key: Pointer;
   readonly value: Pointer;
@@ -40,11 +61,21 @@ export interface LayerWeights {
   readonly valueBias: Pointer | null;
   readonly queryNorm: Pointer | null;
   readonly keyNorm: Pointer | null;
+  readonly sinks: Pointer | null;
   readonly output: Pointer;
-  readonly postNorm: Pointer;
+  readonly outputBias: Pointer | null;
+  readonly attentionOutputNorm: Pointer | null;
+  readonly postNorm: Pointer | null;
+  readonly router: Pointer | null;
+  readonly routerBias: Pointer | null;
   readonly gate: Pointer;
+  readonly gateBias: Pointer | null;
   readonly up: Pointer;
+  readonly upBias: Pointer | null;
   readonly down: Pointer;
+  readonly downBias: Pointer | null;
+  readonly feedForwardOutputNorm: Pointer | null;
+  readonly rotation: LayerRotation | null;
 }
 
 /** A model's weights as tensors of ggml. The graph knows nothing of where they lie and of their types. */
@@ -53,9 +84,11 @@ export interface Weights {
   readonly layers: readonly LayerWeights[];
   readonly norm: Pointer;
   readonly head: Pointer;
-  readonly rotation: Rotation;
-  /** Bits of each matrix of the layers, and of the head. */
-  readonly bits: { readonly layers: readonly WeightBits[]; readonly head: WeightBits };
+  /** Bits of each matrix of the layers. */
+  readonly bits: readonly number[];
+  /** The types of the layers' matrices and of the head. */
+  readonly types: readonly string[];
+  /** Bytes in memory of their own; the pages of files are not counted. */
   readonly bytes: number;
   dispose(): void;
 }
@@ -63,124 +96,410 @@ export interface Weights {
 export interface WeightOptions {
   readonly bits: WeightBits;
   readonly headBits: WeightBits;
+  /** False to leave matrices of the model's file in its pages, also where another order of their blocks is faster; true by default. */
+  readonly repack?: boolean;
+  /** Threads that copy; 1 by default. */
+  readonly threads?: number;
 }
 
-/** Copies a model's weights into memory of the device. Matrices in blocks of the model's file keep their bits where they are narrower. */
-export function loadWeights(ggml: Ggml, device: GgmlDevice, model: LoadedModel, options: WeightOptions): Weights {
-  const { functions } = ggml;
-  const { config } = model;
-  const plans = expectedTensors(config).map(([name, shape]) => planOf(model, name, shape, options));
-  const context = ggml.context(plans.length + 2);
-  const made = new Map(
-    plans.map((plan) => {
-      const [columns = 1, rows] = plan.shape.toReversed();
-      const tensor =
-        rows === undefined
-          ? functions.ggml_new_tensor_1d(context, plan.type, columns)
-          : functions.ggml_new_tensor_2d(context, plan.type, columns, rows);
-      return [plan.name, tensor] as const;
-    }),
+/**
+ * Opens a model's weights on a device. Matrices of at most `bits` bits keep the type of their file. On the CPU, a matrix lies in one of three places:
+ *
+ * - in memory of its own, in another order of its blocks, if the CPU multiplies its type faster in that order;
+ * - in memory of its own if it was quantised here or its rows were reordered. GGUF orders query and key rows of `llama` for a rotation of neighbouring
+ *   pairs. Here they are in Hugging Face's order, so that pages of keys and adapters do not depend on the format of the file;
+ * - else in the pages of the model's file, which processes share, and which the system can drop and read again.
+ *
+ * A copied matrix leaves no pages of the file in the process's memory.
+ *
+ * @throws ModelError `malformed-weights` or `missing-file` when a file was changed or removed since the model was opened
+ */
+export function loadWeights(
+  ggml: Ggml,
+  device: GgmlDevice,
+  model: LoadedModel,
+  options: WeightOptions,
+): Promise<Weights> {
+  return openWeights(
+    model.tensors,
+    expectedTensors(model.config),
+    () => new WeightLoader(ggml, device, model, options).load(),
+    (weights) => weights.dispose(),
   );
-  const near = functions.ggml_new_tensor_1d(context, GGML_TYPE_F32, config.headDim / 2);
-  const far = functions.ggml_new_tensor_1d(context, GGML_TYPE_F32, config.headDim / 2);
-  const buffer = functions.ggml_backend_alloc_ctx_tensors_from_buft(
-    context,
-    functions.ggml_backend_dev_buffer_type(device.handle),
-  );
-  if (!buffer) {
-    functions.ggml_free(context);
-    throw new Error('the weights do not fit the memory');
+}
+
+/** Tensors of one context, whose memory is allocated at once. */
+interface Arena {
+  readonly context: Pointer;
+  readonly bufferType: Pointer;
+  buffer: Pointer | undefined;
+}
+
+class WeightLoader {
+  readonly #ggml: Ggml;
+  readonly #device: GgmlDevice;
+  readonly #model: LoadedModel;
+  readonly #options: WeightOptions;
+  readonly #plans: readonly Plan[];
+  /** By the type of their buffers. */
+  readonly #arenas = new Map<Pointer, Arena>();
+  readonly #files = new Map<string, { readonly map: MappedFile; readonly buffer: Pointer | undefined }>();
+  readonly #mappedContext: Pointer;
+  readonly #bufferType: Pointer;
+  readonly #extraTypes: readonly Pointer[];
+  /** Answers of {@link #supports}. */
+  readonly #supported = new Map<string, boolean>();
+
+  constructor(ggml: Ggml, device: GgmlDevice, model: LoadedModel, options: WeightOptions) {
+    this.#ggml = ggml;
+    this.#device = device;
+    this.#model = model;
+    this.#options = options;
+    this.#plans = this.#plansOf();
+    this.#bufferType = ggml.functions.ggml_backend_dev_buffer_type(device.handle);
+    this.#extraTypes = device.isCpu && (options.repack ?? true) ? ggml.extraBufferTypes(device) : [];
+    this.#mappedContext = ggml.context(this.#plans.length);
   }
-  const dispose = () => {
-    functions.ggml_backend_buffer_free(buffer);
+
+  async load(): Promise<Weights> {
+    try {
+      return await this.#load();
+    } catch (error) {
+      this.#dispose();
+      throw error;
+    }
+  }
+
+  async #load(): Promise<Weights> {
+    const { config } = this.#model;
+    const made = new Map<string, Pointer>();
+    const copies: Copy[] = [];
+    /** The tensor that products use: a copy in another order where that is faster, else `plain`. */
+    const multiplied = (plan: Plan, plain: () => Pointer): Pointer => {
+      const isMatrix = plan.shape.length === 2 && plan.parts.length === 1;
+      const type = this.#extraTypes.find((each) => isMatrix && this.#supports(each, plan));
+      if (type === undefined) return plain();
+      const tensor = this.#tensor(this.#arena(type).context, plan);
+      copies.push({ tensor, plan });
+      return tensor;
+    };
+    const plain = (plan: Plan): Pointer => {
+      if (plan.place !== undefined && this.#device.isCpu) return this.#inPlace(plan, plan.place);
+      const tensor = this.#tensor(this.#arena(this.#bufferType).context, plan);
+      copies.push({ tensor, plan });
+      return tensor;
+    };
+    for (const plan of this.#plans) {
+      // Rows of a matrix in another order cannot be looked up. A head that is also the embeddings has a copy of its own, if at all.
+      made.set(plan.name, plan.name === EMBEDDINGS ? plain(plan) : multiplied(plan, () => plain(plan)));
+    }
+    const embeddings = this.#plans.find(({ name }) => name === EMBEDDINGS) as Plan;
+    if (config.tiedEmbeddings)
+      made.set(
+        HEAD,
+        multiplied(embeddings, () => made.get(EMBEDDINGS) as Pointer),
+      );
+    const { functions } = this.#ggml;
+    const { context } = this.#arena(this.#bufferType);
+    const rotations = rotationsOf(config);
+    const divisors = new Map(
+      [...new Set(rotations)]
+        .filter((rotation) => rotation !== null)
+        .map((rotation) => {
+          const vector = () => functions.ggml_new_tensor_1d(context, GGML_TYPE_F32, rotation.frequencies.length);
+          return [rotation, { near: vector(), far: vector() }] as const;
+        }),
+    );
+    for (const arena of this.#arenas.values()) this.#allocate(arena);
+    await this.#fillAll(copies);
+    const set = (tensor: Pointer, values: Float32Array) =>
+      functions.ggml_backend_tensor_set(tensor, values, 0, values.byteLength);
+    for (const [{ frequencies }, { near, far }] of divisors) {
+      set(
+        near,
+        Float32Array.from(frequencies, (frequency) => 1 / frequency),
+      );
+      set(
+        far,
+        Float32Array.from(frequencies, (frequency) => 1 / remainder(ROTATION_SPAN * frequency)),
+      );
+    }
+    const layerRotations = rotations.map((rotation): LayerRotation | null => {
+      const tensors = rotation && divisors.get(rotation);
+      if (!rotation || !tensors) return null;
+      const { GGML_ROPE_TYPE_NEOX, GGML_ROPE_TYPE_NORMAL } = CONSTANTS;
+      const mode = rotation.pairs === 'halves' ? GGML_ROPE_TYPE_NEOX : GGML_ROPE_TYPE_NORMAL;
+      return { mode, dimensions: 2 * rotation.frequencies.length, scale: rotation.scale, ...tensors };
+    });
+    const products = this.#plans.filter(({ name }) => /_proj\.weight$/.test(name));
+    const head = config.tiedEmbeddings ? embeddings : this.#plans.find(({ name }) => name === HEAD);
+    const buffers = [...this.#arenas.values()].map(({ buffer }) => buffer as Pointer);
+    return {
+      ...byRole(config, made, layerRotations),
+      bits: products.map(({ type }) => type.bits),
+      types: [...products, ...(head ? [head] : [])].map(({ type }) => type.name),
+      bytes: buffers.reduce((sum, buffer) => sum + functions.ggml_backend_buffer_get_size(buffer), 0),
+      dispose: () => this.#dispose(),
+    };
+  }
+
+  /** The tensors to make: one for each of the model's own, and one for each kind of the experts' of a layer. */
+  #plansOf(): Plan[] {
+    const plans = new Map<string, Plan>();
+    for (const [name, shape] of expectedTensors(this.#model.config)) {
+      const plan = this.#planOf(name, shape);
+      const stack = name.replace(/\bexperts\.\d+\b/, STACK);
+      const known = plans.get(stack);
+      plans.set(stack, known === undefined ? { ...plan, name: stack } : joined(known, plan));
+    }
+    return [...plans.values()];
+  }
+
+  #planOf(name: string, shape: readonly number[]): Plan {
+    const info = this.#model.tensors.info(name);
+    const stored = storedType(info);
+    const parts = [name];
+    // Vectors are added to activations and multiplied by them, which ggml does in float32 only. Routers are small, and their choices sensitive.
+    if (shape.length !== 2 || name.endsWith('mlp.router.weight'))
+      return { name, shape, parts, type: typeOf(GGML_TYPE_F32), place: undefined };
+    const isHead = name === (this.#model.config.tiedEmbeddings ? EMBEDDINGS : HEAD);
+    const { bits, headBits } = this.#options;
+    // A table that is only looked up needs no conversion: ggml widens the rows that it reads.
+    const wanted = name === EMBEDDINGS && !isHead ? 32 : isHead ? headBits : bits;
+    const keeps = stored.bits <= wanted || wanted === 32 || (shape[1] ?? 0) % BLOCK !== 0;
+    const type = keeps ? stored : typeOf(QUANTISED_TYPES[wanted]);
+    const isPlace = keeps && !isBlocked(info) && !(isPacked(info) && info.rowsOfHead > 0);
+    return { name, shape, parts, type, place: isPlace && info.offset % ALIGNMENT === 0 ? info : undefined };
+  }
+
+  /** True if the device multiplies this matrix by activations in memory of this type. */
+  #supports(bufferType: Pointer, { type, shape }: Plan): boolean {
+    const [rows = 0, columns = 0] = shape;
+    // The answer depends on whether the rows are a multiple of a power of two, so a matrix of few rows gets the same one.
+    const probeRows = Math.min(64, rows & -rows);
+    const key = `${bufferType} ${type.number} ${probeRows} ${columns}`;
+    const known = this.#supported.get(key);
+    if (known !== undefined) return known;
+    const { functions } = this.#ggml;
+    const context = this.#ggml.context(3);
+    const matrix = functions.ggml_new_tensor_2d(context, type.number, columns, probeRows);
+    const buffer = functions.ggml_backend_alloc_ctx_tensors_from_buft(context, bufferType);
+    let isSupported = false;
+    if (buffer) {
+      const inputs = functions.ggml_new_tensor_2d(context, GGML_TYPE_F32, columns, 4);
+      const product = functions.ggml_mul_mat(context, matrix, inputs);
+      isSupported = functions.ggml_backend_dev_supports_op(this.#device.handle, product);
+      functions.ggml_backend_buffer_free(buffer);
+    }
     functions.ggml_free(context);
-  };
-  const set = (tensor: Pointer, bytes: ArrayBufferView) =>
-    functions.ggml_backend_tensor_set(tensor, bytes, 0, bytes.byteLength);
-  try {
+    this.#supported.set(key, isSupported);
+    return isSupported;
+  }
+
+  #tensor(context: Pointer, { type, shape, parts }: Plan): Pointer {
+    const { functions } = this.#ggml;
+    const [columns = 1, rows] = shape.toReversed();
+    const isStack = parts.length > 1;
+    if (rows === undefined)
+      return isStack
+        ? functions.ggml_new_tensor_2d(context, type.number, columns, parts.length)
+        : functions.ggml_new_tensor_1d(context, type.number, columns);
+    return isStack
+      ? functions.ggml_new_tensor_3d(context, type.number, columns, rows, parts.length)
+      : functions.ggml_new_tensor_2d(context, type.number, columns, rows);
+  }
+
+  #arena(bufferType: Pointer): Arena {
+    const known = this.#arenas.get(bufferType);
+    if (known) return known;
+    const arena = {
+      context: this.#ggml.context(this.#plans.length + 2 * MOST_ROTATIONS + 1),
+      bufferType,
+      buffer: undefined,
+    };
+    this.#arenas.set(bufferType, arena);
+    return arena;
+  }
+
+  #allocate(arena: Arena): void {
+    const { functions } = this.#ggml;
+    const buffer = functions.ggml_backend_alloc_ctx_tensors_from_buft(arena.context, arena.bufferType);
+    if (!buffer) throw new Error('the weights do not fit the memory');
     functions.ggml_backend_buffer_set_usage(buffer, CONSTANTS.GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-    for (const plan of plans) set(made.get(plan.name) as Pointer, valuesOf(ggml, model, plan));
-    const frequencies = rotaryFrequencies(config);
-    set(
-      near,
-      Float32Array.from(frequencies, (frequency) => 1 / frequency),
-    );
-    set(
-      far,
-      Float32Array.from(frequencies, (frequency) => 1 / remainder(ROTATION_SPAN * frequency)),
-    );
-  } catch (error) {
-    dispose();
-    throw error;
+    arena.buffer = buffer;
   }
-  const bitsOfPlan = (name: string) => plans.find((plan) => plan.name === name)?.bits ?? 32;
-  const headName = config.tiedEmbeddings ? EMBEDDINGS : HEAD;
-  return {
-    ...byRole(config, (name) => made.get(name) as Pointer),
-    rotation: { mode: CONSTANTS.GGML_ROPE_TYPE_NEOX, near, far },
-    bits: {
-      layers: plans.filter(({ name }) => /_proj\.weight$/.test(name)).map(({ bits }) => bits),
-      head: bitsOfPlan(headName),
-    },
-    bytes: functions.ggml_backend_buffer_get_size(buffer),
-    dispose,
-  };
+
+  /** A tensor whose values are the bytes of its file. */
+  #inPlace(plan: Plan, place: StoredRange): Pointer {
+    const tensor = this.#tensor(this.#mappedContext, plan);
+    const { map, buffer } = this.#file(place);
+    const at = map.address + BigInt(place.offset);
+    const status = this.#ggml.functions.ggml_backend_tensor_alloc(buffer as Pointer, tensor, at);
+    if (status !== CONSTANTS.GGML_STATUS_SUCCESS)
+      throw new Error(`ggml refused the memory of "${plan.name}" with the status ${status}`);
+    return tensor;
+  }
+
+  #file(place: StoredRange) {
+    const known = this.#files.get(place.file);
+    if (known) return known;
+    const descriptor = openUnchanged(place);
+    try {
+      const bytes = fstatSync(descriptor).size;
+      const map = this.#ggml.map(descriptor, bytes);
+      const { functions } = this.#ggml;
+      const buffer = this.#device.isCpu
+        ? functions.ggml_backend_dev_buffer_from_host_ptr(this.#device.handle, map.address, bytes, bytes)
+        : undefined;
+      if (buffer) functions.ggml_backend_buffer_set_usage(buffer, CONSTANTS.GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+      const file = { map, buffer };
+      this.#files.set(place.file, file);
+      return file;
+    } finally {
+      closeSync(descriptor);
+    }
+  }
+
+  /** Copies values to the memory of their tensors, some at a time on other threads. */
+  async #fillAll(copies: readonly Copy[]): Promise<void> {
+    let next = 0;
+    const filler = async (): Promise<void> => {
+      while (next < copies.length) await this.#fill(copies[next++] as Copy);
+    };
+    const results = await Promise.allSettled(Array.from({ length: this.#options.threads ?? 1 }, filler));
+    // A thread may still write until all have ended.
+    for (const result of results) if (result.status === 'rejected') throw result.reason;
+  }
+
+  /** Copies from the mapped file, whose pages are not kept; or from values that are converted here. */
+  async #fill({ tensor, plan }: Copy): Promise<void> {
+    if (plan.place === undefined) {
+      // Lets the process do other work between matrices that are converted on this thread.
+      await setImmediate();
+      let written = 0;
+      for (const part of plan.parts) {
+        const values = valuesOf(this.#ggml, this.#model, part, plan);
+        this.#ggml.functions.ggml_backend_tensor_set(tensor, values, written, values.byteLength);
+        written += values.byteLength;
+      }
+      return;
+    }
+    const { offset, bytes } = plan.place;
+    const { map } = this.#file(plan.place);
+    await this.#ggml.copyTo(tensor, map.address + BigInt(offset), bytes);
+    map.forget(offset, bytes);
+  }
+
+  #dispose(): void {
+    const { functions } = this.#ggml;
+    for (const { context, buffer } of this.#arenas.values()) {
+      if (buffer) functions.ggml_backend_buffer_free(buffer);
+      functions.ggml_free(context);
+    }
+    for (const { map, buffer } of this.#files.values()) {
+      if (buffer) functions.ggml_backend_buffer_free(buffer);
+      map.unmap();
+    }
+    functions.ggml_free(this.#mappedContext);
+    this.#arenas.clear();
+    this.#files.clear();
+  }
 }
 
 const EMBEDDINGS = 'model.embed_tokens.weight';
 const HEAD = 'lm_head.weight';
 
 /** The tensors of a model by their role, from their names in Hugging Face's files. */
-function byRole(config: ModelConfig, tensor: (name: string) => Pointer) {
+function byRole(
+  config: ModelConfig,
+  tensors: ReadonlyMap<string, Pointer>,
+  rotations: readonly (LayerRotation | null)[],
+): Pick<Weights, 'embeddings' | 'layers' | 'norm' | 'head'> {
+  const tensor = (name: string) => tensors.get(name) as Pointer;
+  const mlp = config.experts === null ? 'mlp' : `mlp.${STACK}`;
   const layers = Array.from({ length: config.layers }, (_, index): LayerWeights => {
     const of = (name: string) => tensor(`model.layers.${index}.${name}`);
-    const bias = (name: string) => (config.attentionBias ? of(`self_attn.${name}_proj.bias`) : null);
-    const norm = (name: string) => (config.queryKeyNorm ? of(`self_attn.${name}_norm.weight`) : null);
+    const ifAny = (name: string) => tensors.get(`model.layers.${index}.${name}`) ?? null;
     return {
-      inputNorm: of('input_layernorm.weight'),
+      inputNorm: ifAny('input_layernorm.weight'),
       query: of('self_attn.q_proj.weight'),
       key: of('self_attn.k_proj.weight'),
       value: of('self_attn.v_proj.weight'),
-      queryBias: bias('q'),
-      keyBias: bias('k'),
-      valueBias: bias('v'),
-      queryNorm: norm('q'),
-      keyNorm: norm('k'),
+      queryBias: ifAny('self_attn.q_proj.bias'),
+      keyBias: ifAny('self_attn.k_proj.bias'),
+      valueBias: ifAny('self_attn.v_proj.bias'),
+      queryNorm: ifAny('self_attn.q_norm.weight'),
+      keyNorm: ifAny('self_attn.k_norm.weight'),
+      sinks: ifAny('self_attn.sinks'),
       output: of('self_attn.o_proj.weight'),
-      postNorm: of('post_attention_layernorm.weight'),
-      gate: of('mlp.gate_proj.weight'),
-      up: of('mlp.up_proj.weight'),
-      down: of('mlp.down_proj.weight'),
+      outputBias: ifAny('self_attn.o_proj.bias'),
+      attentionOutputNorm: ifAny('self_attn.output_norm.weight'),
+      postNorm: ifAny(config.norms === 'around' ? 'mlp.input_norm.weight' : 'post_attention_layernorm.weight'),
+      router: ifAny('mlp.router.weight'),
+      routerBias: ifAny('mlp.router.bias'),
+      gate: of(`${mlp}.gate_proj.weight`),
+      gateBias: ifAny(`${mlp}.gate_proj.bias`),
+      up: of(`${mlp}.up_proj.weight`),
+      upBias: ifAny(`${mlp}.up_proj.bias`),
+      down: of(`${mlp}.down_proj.weight`),
+      downBias: ifAny(`${mlp}.down_proj.bias`),
+      feedForwardOutputNorm: ifAny('mlp.output_norm.weight'),
+      rotation: rotations[index] ?? null,
     };
   });
   return {
     embeddings: tensor(EMBEDDINGS),
     layers,
     norm: tensor('model.norm.weight'),
-    head: tensor(config.tiedEmbeddings ? EMBEDDINGS : HEAD),
+    head: tensor(HEAD),
   };
+}
+
+/** A tensor with memory of its own, to fill as planned. */
+interface Copy {
+  readonly tensor: Pointer;
+  readonly plan: Plan;
 }
 
 /** A tensor to make. */
 interface Plan {
   readonly name: string;
+  /** Shape of a part. */
   readonly shape: readonly number[];
-  readonly type: number;
-  readonly bits: WeightBits;
+  /** The model's tensors that it holds, one after another. A tensor with more than one part has a dimension more. */
+  readonly parts: readonly string[];
+  readonly type: TensorType;
+  /** Where a file has exactly the tensor's bytes. */
+  readonly place: StoredRange | undefined;
 }
 
-function planOf(model: LoadedModel, name: string, shape: readonly number[], options: WeightOptions): Plan {
-  const info = model.tensors.info(name);
-  const float = { name, shape, type: GGML_TYPE_F32, bits: 32 } as const;
-  if (shape.length !== 2) return float;
-  const isHead = name === (model.config.tiedEmbeddings ? EMBEDDINGS : HEAD);
-  // A table that is only looked up needs no conversion: ggml widens the rows that it reads.
-  if (name === EMBEDDINGS && !isHead && info.dtype === 'F16') return { ...float, type: GGML_TYPE_F16 };
-  const stored = isBlocked(info) && fitsBlocks(info) ? bitsOf(info.dtype) : 32;
-  const wanted = name === EMBEDDINGS && !isHead ? 32 : isHead ? options.headBits : options.bits;
-  const bits = Math.min(stored, wanted) as WeightBits;
-  if (bits === 32 || (shape[1] ?? 0) % BLOCK !== 0) return float;
-  return { name, shape, type: QUANTISED_TYPES[bits], bits };
+/** Part of the names of experts' tensors that stands for all experts. */
+const STACK = 'experts.*';
+
+/** A plan with one more part. All parts have one type: that of the file, or float32 where the file has several. */
+function joined(plan: Plan, next: Plan): Plan {
+  const parts = [...plan.parts, ...next.parts];
+  if (next.type !== plan.type) return { ...plan, parts, type: typeOf(GGML_TYPE_F32), place: undefined };
+  const { place } = plan;
+  const isNext = place?.file === next.place?.file && place && place.offset + place.bytes === next.place?.offset;
+  return {
+    ...plan,
+    parts,
+    place: isNext && next.place ? { ...place, bytes: place.bytes + next.place.bytes } : undefined,
+  };
+}
+
+function typeOf(number: number): TensorType {
+  return TYPES[number] as TensorType;
+}
+
+const FLOATS = { F32: GGML_TYPE_F32, F16: GGML_TYPE_F16, BF16: CONSTANTS.GGML_TYPE_BF16 } as const;
+
+/** The type that keeps a tensor's values as its file has them. */
+function storedType(info: TensorInfo): TensorType {
+  if (isPacked(info)) return info.type;
+  if (!isBlocked(info)) return typeOf(FLOATS[info.dtype]);
+  return typeOf(fitsBlocks(info) ? QUANTISED_TYPES[bitsOf(info.dtype)] : GGML_TYPE_F32);
 }
 
 /** True when ggml's blocks can hold the matrix without a change of its values, up to the width of the scales. */
@@ -188,18 +507,21 @@ function fitsBlocks({ blockSize, zeros }: BlockedTensor): boolean {
   return blockSize === BLOCK && zeros === null;
 }
 
-function valuesOf(ggml: Ggml, { tensors }: LoadedModel, { name, shape, type, bits }: Plan): ArrayBufferView {
+/** The bytes of a tensor in the type of its plan. */
+function valuesOf(ggml: Ggml, { tensors, config }: LoadedModel, name: string, { shape, type }: Plan): ArrayBufferView {
   const info = tensors.info(name);
-  if (type === GGML_TYPE_F16 && !isBlocked(info)) return readBytes(info);
-  if (isBlocked(info) && bits !== 32 && bits === bitsOf(info.dtype) && fitsBlocks(info)) {
+  if (isPacked(info) && type === info.type) return packedBytes(info);
+  if (isBlocked(info) && type === storedType(info) && fitsBlocks(info)) {
     const packed = packBlocks(info);
     if (packed !== null) return packed;
   }
+  const isShifted = config.normOffset !== 0 && name.endsWith('norm.weight');
+  if (!isBlocked(info) && !isPacked(info) && type.plain === info.dtype && !isShifted) return readBytes(info);
   const values = tensors.read(name);
-  if (bits === 32) return values;
+  if (type.number === GGML_TYPE_F32) return values;
   const [rows = 0, columns = 0] = shape;
-  const quantised = new Uint8Array(rows * ggml.functions.ggml_row_size(type, columns));
-  ggml.functions.ggml_quantize_chunk(type, values, quantised, 0, rows, columns, null);
+  const quantised = new Uint8Array(rows * ggml.functions.ggml_row_size(type.number, columns));
+  ggml.functions.ggml_quantize_chunk(type.number, values, quantised, 0, rows, columns, null);
   return quantised;
 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
-import { blockedModel } from '#gpu-host/models/testing/blocked-model.ts';
+import { blockedModel, packedModel } from '#gpu-host/models/testing/blocked-model.ts';
 import { randomModel } from '../../models/testing/random-model.ts';
 import { createReferenceBackend } from '../reference/index.ts';
 import { dequantizedModel } from '../testing/dequantize.ts';
@@ -63,7 +63,7 @@ describe('matrices that the model file keeps in blocks', () => {
     ['Q4_0', 'int4', { family: 'qwen2', tiedEmbeddings: true }],
   ] as const) {
     test(`${encoding}: embeddings, layers and head multiply exactly the values of the file`, async (context) => {
-      const model = await blockedModel(await make(config), encoding, directory);
+      const model = await packedModel(await make(config), encoding, directory);
       const found = await errorOf(model, 32, { model, roundedBlock: FILE_BLOCK });
       context.diagnostic(`relative error ${found.error.toExponential(1)}`);
       assert.ok(found.error < TOLERANCE, `${found.error}`);
@@ -77,12 +77,26 @@ describe('matrices that the model file keeps in blocks', () => {
   test('projections of one input are multiplied one by one when their blocks differ', async (context) => {
     const encodings = { attn_q: 'Q8_0', attn_k: 'Q4_0', attn_v: 'F32', ffn_up: 'F16', output: 'BF16' } as const;
     const encodingOf = (name: string) => encodings[name.split('.').at(-2) as keyof typeof encodings] ?? 'Q8_0';
-    const model = await blockedModel(await make(), encodingOf, directory);
+    const model = await packedModel(await make(), encodingOf, directory);
     // This oracle does not round inputs to 8 bits, so the error includes the rounding of the backend.
     const found = await errorOf(model, 32, { model }, rootMeanSquareError);
     context.diagnostic(`root mean square error ${found.error.toExponential(1)}`);
     assert.ok(found.error < 0.05, `${found.error}`);
     assert.equal(found.precision, 'float32 and int8');
+  });
+
+  test('the weights of a GGUF file are converted once, with a line about it', async () => {
+    const model = await packedModel(await make(), 'Q4_0', directory);
+    const lines: string[] = [];
+    for (let start = 0; start < 2; start++) {
+      const report = (line: string) => void lines.push(line);
+      await (await createOnnxBackend(model, { ...POOL, bits: 32, threads: 1, report })).dispose();
+    }
+    const file = join(model.directory, 'converted.safetensors');
+    assert.match(
+      lines.join('\n'),
+      new RegExp(`^converting the weights of .*${file}\nconverted (\\d+) of \\1 tensors$`),
+    );
   });
 
   test('a backend with fewer bits than the file quantises the values anew', async () => {

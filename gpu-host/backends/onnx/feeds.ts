@@ -2,8 +2,10 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { CHOSEN_TOKEN, type Draw, type SequenceInput } from '../backend.ts';
 import { allowedWords } from '../check.ts';
 import { uniform } from '../draw.ts';
-import { rotaryFrequencies } from '../rotary.ts';
+import { windowSizes } from '../positions.ts';
+import type { Rotation } from '../rotary.ts';
 import { fillBias, HIDDEN, hasBlindInput } from './bias.ts';
+import { namedRotations, ROTARY_TABLES, windowBias } from './graph.ts';
 import type { KvPool } from './kv-pool.ts';
 import { Tensor } from './library.ts';
 import type { RunShape } from './packing.ts';
@@ -35,7 +37,10 @@ export interface RunFeeds {
 export class FeedBuilder {
   readonly #config: ModelConfig;
   readonly #pool: KvPool;
-  readonly #rotary: RotaryTable;
+  /** Tables by the prefix of their names. */
+  readonly #rotary: ReadonlyMap<string, RotaryTable>;
+  readonly #windows: readonly number[];
+  readonly #windowBiases: readonly Growable[];
   readonly #poolTensor: Tensor;
   readonly #noEmbedRows = new Tensor('int64', new BigInt64Array(0), [0, 1]);
   readonly #noEmbeds: Tensor;
@@ -60,10 +65,10 @@ export class FeedBuilder {
   readonly #rowSegments = new Growable(4);
   readonly #segmentBias = new Growable(4);
   readonly #noSegments: Record<string, Tensor>;
-  #rotaryRows: RotaryRows | null = null;
+  #rotaryRows = new Map<string, RotaryRows>();
   #rotaryTensors: Record<string, Tensor> = {};
 
-  constructor(config: ModelConfig, pool: KvPool, segments: KvSegments, rotary: RotaryTable) {
+  constructor(config: ModelConfig, pool: KvPool, segments: KvSegments) {
     this.#config = config;
     this.#pool = pool;
     this.#segments = segments;
@@ -74,7 +79,10 @@ export class FeedBuilder {
       segment_bias: new Tensor('float32', new Float32Array(0), [0, 0, 1]),
       ...segments.feeds(false),
     };
-    this.#rotary = rotary;
+    const rotations = [...new Set(namedRotations(config))].filter((rotation) => rotation !== null);
+    this.#rotary = new Map(rotations.map((rotation) => [rotation.prefix, new RotaryTable(config, rotation)]));
+    this.#windows = windowSizes(config);
+    this.#windowBiases = this.#windows.map(() => new Growable(4));
     this.#poolTensor = new Tensor('float32', pool.data, [pool.planes * pool.slotCount, pool.rowSize]);
     this.#noEmbeds = new Tensor('float32', new Float32Array(0), [0, config.hiddenSize]);
     this.#noMask = new Tensor('uint8', new Uint8Array(0), [0, 4 * allowedWords(config)]);
@@ -89,7 +97,10 @@ export class FeedBuilder {
       tokens = Math.max(tokens, row.tokens);
       context = Math.max(context, row.context);
       if (!needsBlindColumn && mayBeBlind(row))
-        needsBlindColumn = row.members.some(({ sequence }) => hasBlindInput(sequence));
+        needsBlindColumn = row.members.some(({ sequence }) =>
+          // A window may hide all that a mask shows.
+          this.#windows.length > 0 ? sequence.mask !== 'causal' : hasBlindInput(sequence),
+        );
     }
     const width = tokens + context + (needsBlindColumn ? 1 : 0);
     const shape = { tokens, width, blind: needsBlindColumn };
@@ -103,12 +114,45 @@ export class FeedBuilder {
       ...this.#fillPositions(rows, tokens),
       slots: new Tensor('int32', this.#slots.int32(count * width), [count, width]),
       bias: new Tensor('float32', bias, [count, 1, tokens, width]),
+      ...this.#fillWindows(bias, rows, shape),
       pool: this.#poolTensor,
       ...this.#segmentFeeds(rows, hasSegments),
       ...this.#embeds(rows, tokens),
       ...wantedOutputs.feeds,
     };
     return { ...wantedOutputs, feeds, shape, segments: hasSegments ? this.#segments.count : 0 };
+  }
+
+  /** The biases of layers with a window: those of the masks, without the keys that lie outside. */
+  #fillWindows(bias: Float32Array, rows: readonly Row[], { tokens, width, blind }: RunShape): Record<string, Tensor> {
+    const feeds: Record<string, Tensor> = {};
+    const slots = this.#slots.uint32(rows.length * width);
+    const positions = new Float64Array(rows.length * tokens);
+    if (this.#windows.length > 0)
+      eachMember(rows, tokens, (sequence, first) => {
+        positions.set(sequence.positions, first);
+      });
+    this.#windows.forEach((window, index) => {
+      const windowed = this.#windowBiases[index]?.float32(bias.length) ?? new Float32Array(bias.length);
+      windowed.set(bias);
+      for (let input = 0; input < positions.length; input++) {
+        const row = Math.floor(input / tokens);
+        const start = input * width;
+        let isBlind = true;
+        for (let column = 0; column < width; column++) {
+          if ((windowed[start + column] as number) < 0) continue;
+          const key =
+            column < tokens
+              ? (positions[row * tokens + column] as number)
+              : this.#pool.positions.at(slots[row * width + column] as number);
+          if ((positions[input] as number) - key >= window) windowed[start + column] = HIDDEN;
+          else isBlind = false;
+        }
+        if (blind && isBlind) windowed[start + width - 1] = 0;
+      }
+      feeds[windowBias(window)] = new Tensor('float32', windowed, [rows.length, 1, tokens, width]);
+    });
+    return feeds;
   }
 
   #fillTokens(rows: readonly Row[], tokens: number): Tensor {
@@ -133,23 +177,18 @@ export class FeedBuilder {
         words[(first + t) * 2] = positions[t];
       }
     });
-    let rotary = this.#rotary.upTo(lastPosition);
-    if (rotary === null) {
-      // Positions index the table's rows: here row i is the position of input i.
-      const runPositions = Uint32Array.from({ length: total }, (_, i) => words[i * 2]);
-      rotary = this.#rotary.tableOf(runPositions);
-      for (let i = 0; i < total; i++) words[i * 2] = i;
-    }
-    if (rotary !== this.#rotaryRows) {
+    // Positions index the table's rows. In a table of the run's positions alone, row i is the position of input i.
+    const isFar = !RotaryTable.keeps(lastPosition);
+    const runPositions = isFar ? Uint32Array.from({ length: total }, (_, i) => words[i * 2]) : undefined;
+    if (isFar) for (let i = 0; i < total; i++) words[i * 2] = i;
+    for (const [prefix, table] of this.#rotary) {
+      const rotary = runPositions ? table.tableOf(runPositions) : table.upTo(lastPosition);
+      if (rotary === this.#rotaryRows.get(prefix)) continue;
+      this.#rotaryRows.set(prefix, rotary);
       const { rows: length, cos, sin, queryCos, querySin } = rotary;
-      const table = (values: Float32Array) => new Tensor('float32', values, [length, this.#config.headDim / 2]);
-      this.#rotaryTensors = {
-        cos: table(cos),
-        sin: table(sin),
-        query_cos: table(queryCos),
-        query_sin: table(querySin),
-      };
-      this.#rotaryRows = rotary;
+      const values = { cos, sin, query_cos: queryCos, query_sin: querySin };
+      for (const name of ROTARY_TABLES)
+        this.#rotaryTensors[prefix + name] = new Tensor('float32', values[name], [length, this.#config.rotaryDim / 2]);
     }
     const positions = new Tensor('int64', this.#positions.int64(total), [rows.length, tokens]);
     return { positions, ...this.#rotaryTensors };
@@ -409,7 +448,7 @@ class Growable {
 /** The kept table does not grow for positions from here on. A call with such positions, up to 2³² apart, gets a table of its positions alone. */
 const MAX_KEPT_POSITIONS = 1 << 17;
 
-/** Cosines and sines, `rows × headDim / 2` each; the ones for queries are divided by √headDim, the attention's scale. */
+/** Cosines and sines, `rows × rotaryDim / 2` each; the ones for queries are multiplied by the attention's scale. */
 interface RotaryRows {
   readonly rows: number;
   readonly cos: Float32Array;
@@ -419,22 +458,27 @@ interface RotaryRows {
 }
 
 /** Cosines and sines of positions, grown when a later position is first seen. */
-export class RotaryTable {
-  readonly #frequencies: Float64Array;
+class RotaryTable {
+  readonly #rotation: Rotation;
+  readonly #attentionScale: number;
   #table: RotaryRows;
 
-  constructor(config: ModelConfig) {
-    this.#frequencies = rotaryFrequencies(config);
-    this.#table = this.#compute(Uint32Array.from({ length: Math.min(config.contextLength, 4096) }, (_, i) => i));
+  constructor({ contextLength, attentionScale }: ModelConfig, rotation: Rotation) {
+    this.#rotation = rotation;
+    this.#attentionScale = attentionScale;
+    this.#table = this.#compute(Uint32Array.from({ length: Math.min(contextLength, 4096) }, (_, i) => i));
   }
 
-  /** The table whose row p is position p, or null when that table would be too large: see {@link tableOf}. */
-  upTo(position: number): RotaryRows | null {
-    if (position < this.#table.rows) return this.#table;
-    if (position >= MAX_KEPT_POSITIONS) return null;
+  /** True when a table up to this position is small enough to be kept. */
+  static keeps(position: number): boolean {
+    return position < MAX_KEPT_POSITIONS;
+  }
+
+  /** The table whose row p is position p. */
+  upTo(position: number): RotaryRows {
     let rows = this.#table.rows;
     while (rows <= position) rows *= 2;
-    this.#table = this.#compute(Uint32Array.from({ length: rows }, (_, i) => i));
+    if (rows > this.#table.rows) this.#table = this.#compute(Uint32Array.from({ length: rows }, (_, i) => i));
     return this.#table;
   }
 
@@ -444,20 +488,21 @@ export class RotaryTable {
   }
 
   #compute(positions: Uint32Array): RotaryRows {
-    const half = this.#frequencies.length;
+    const { frequencies, scale } = this.#rotation;
+    const half = frequencies.length;
     const cos = new Float32Array(positions.length * half);
     const sin = new Float32Array(positions.length * half);
     const queryCos = new Float32Array(positions.length * half);
     const querySin = new Float32Array(positions.length * half);
-    const scale = 1 / Math.sqrt(2 * half);
+    const queryScale = scale * this.#attentionScale;
     for (let row = 0; row < positions.length; row++) {
       for (let i = 0; i < half; i++) {
-        const angle = positions[row] * this.#frequencies[i];
+        const angle = positions[row] * frequencies[i];
         const index = row * half + i;
-        cos[index] = Math.cos(angle);
-        sin[index] = Math.sin(angle);
-        queryCos[index] = Math.cos(angle) * scale;
-        querySin[index] = Math.sin(angle) * scale;
+        cos[index] = Math.cos(angle) * scale;
+        sin[index] = Math.sin(angle) * scale;
+        queryCos[index] = Math.cos(angle) * queryScale;
+        querySin[index] = Math.sin(angle) * queryScale;
       }
     }
     return { rows: positions.length, cos, sin, queryCos, querySin };

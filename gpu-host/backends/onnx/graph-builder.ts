@@ -22,6 +22,7 @@ export const EXTERNAL_DATA_ROOT = parse(process.cwd()).root;
 
 const MICROSOFT = 'com.microsoft';
 const MICROSOFT_OPERATORS = new Set([
+  'FastGelu',
   'FusedMatMul',
   'GatherBlockQuantized',
   'MatMulNBits',
@@ -111,6 +112,12 @@ export class GraphBuilder {
       });
     }
     return name;
+  }
+
+  /** One float32 inside the graph file. */
+  float(value: number): string {
+    const name = `${this.#prefix}float:${value}`;
+    return this.#initializers.has(name) ? name : this.floats(name, Float32Array.of(value), []);
   }
 
   /** A list of float32 inside the graph file, under a name of its own. */

@@ -1,19 +1,15 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { allowedWords } from '../check.ts';
+import { windowSizes } from '../positions.ts';
+import { type Rotation, rotationsOf } from '../rotary.ts';
 import { adapterInputs } from './adapter.ts';
 import { type Attribute, ElementType, GraphBuilder } from './graph-builder.ts';
 import { addDecoderHead } from './head.ts';
+import { addLogits, scaled } from './logits.ts';
 import { SEGMENT_SLOTS } from './packing.ts';
 import { segmentInput } from './segments.ts';
-import {
-  headLinear,
-  type LinearLayer,
-  layerLinears,
-  type QuantizedRanges,
-  type WeightBits,
-  WeightNodes,
-} from './weights.ts';
+import { type LinearLayer, layerLinears, type QuantizedRanges, type WeightBits, WeightNodes } from './weights.ts';
 
 /** Options of {@link buildDecoder}. */
 interface GraphOptions {
@@ -30,11 +26,11 @@ interface GraphOptions {
  *
  * Inputs, for B rows of T tokens over W columns. A row is one sequence or several (`rows.ts`); a column is an input of the row or a context slot,
  * to which tokens may attend. T and W are those of the largest row of the run; shorter rows are padded.
- * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, headDim / 2]; `query_cos` and
- *   `query_sin` are the same times 1 / √headDim
+ * - `tokens` int32 [B, T], `positions` int64 [B, T]: positions index `cos` and `sin`, float32 [rows, rotaryDim / 2]; `query_cos` and
+ *   `query_sin` are the same times the scale of scores, where whole heads are rotated. Layers with a rotation of their own have tables `local_…`
  * - `embed_rows` int64 [E, 1], `embeds` float32 [E, hidden]: rows of the flat B × T inputs that the caller gives as embeds
  * - `slots` int32 [B, W]: the pool slot to gather for each column; the keys and values of the row's own T inputs then replace the first T columns
- * - `bias` float32 [B, 1, T, W]: 0 where an input sees a column, very negative elsewhere
+ * - `bias` float32 [B, 1, T, W]: 0 where an input sees a column, very negative elsewhere; `window_bias.N` the same for layers with a window of N
  * - `has_segments` bool [1]: true when rows also attend to segments, which needs T = 1; never true with `wants_attention`
  * - `segments.p` float32 [S, kvHeads, SEGMENT_SLOTS, headDim] for each plane p of the pool; `segment_rows` int32 [S]: each segment's row;
  *   `row_segments` int32 [B, G]: each row's segments; `segment_bias` float32 [B, G, 1]: 0 for a segment of the row, very negative past its last
@@ -69,16 +65,18 @@ export function buildDecoder(
   const graph = new GraphBuilder();
   const weights = new WeightNodes(graph, model, quantized);
   const { hiddenSize, headDim, layers } = config;
+  const rotations = namedRotations(config);
 
   graph.input('tokens', int32, ['B', 'T']);
   graph.input('positions', int64, ['B', 'T']);
-  for (const table of ['cos', 'sin', 'query_cos', 'query_sin']) {
-    graph.input(table, float32, ['positions', headDim / 2]);
+  for (const prefix of new Set(rotations.flatMap((rotation) => rotation?.prefix ?? []))) {
+    for (const table of ROTARY_TABLES) graph.input(`${prefix}${table}`, float32, ['positions', config.rotaryDim / 2]);
   }
   graph.input('embed_rows', int64, ['E', 1]);
   graph.input('embeds', float32, ['E', hiddenSize]);
   graph.input('slots', int32, ['B', 'W']);
   graph.input('bias', float32, ['B', 1, 'T', 'W']);
+  for (const window of windowSizes(config)) graph.input(windowBias(window), float32, ['B', 1, 'T', 'W']);
   graph.input('has_segments', boolean, [1]);
   graph.input('wants_attention', boolean, [1]);
   graph.input('segment_rows', int32, ['S']);
@@ -107,14 +105,14 @@ export function buildDecoder(
   const newKv: string[] = [];
   const received: string[] = [];
   for (let layer = 0; layer < layers; layer++) {
-    const result = addDecoderLayer(graph, weights, project, config, options, layer, row);
+    const result = addDecoderLayer(graph, weights, project, config, options, layer, row, rotations[layer] ?? null);
     row = result.row;
     newKv.push(result.key, result.value);
     received.push(result.received);
   }
   graph.node('Concat', newKv, 'new_kv', { axis: 0 });
   const headStates = graph.node('Gather', [row.normed, 'head_rows'], 'head-states');
-  const logits = weights.multiply(headStates, headLinear(config, options.headBits));
+  const logits = addLogits(graph, weights, config, headStates, options.headBits);
   addDecoderHead(graph, config, logits);
 
   graph.output(row.normed, float32, ['R', hiddenSize]);
@@ -124,6 +122,29 @@ export function buildDecoder(
   ]);
   graph.output('received', float32, ['B', 'T', 'W']);
   return graph.encode();
+}
+
+/** Tables of a rotation. */
+export const ROTARY_TABLES = ['cos', 'sin', 'query_cos', 'query_sin'] as const;
+
+/** A rotation, with the prefix of its tables' names. */
+export interface NamedRotation extends Rotation {
+  readonly prefix: string;
+}
+
+/** The rotation of each layer; null where a layer has none. Layers that turn alike share an object. */
+export function namedRotations(config: ModelConfig): readonly (NamedRotation | null)[] {
+  const rotations = rotationsOf(config);
+  const distinct = [...new Set(rotations)].filter((rotation) => rotation !== null);
+  const named = new Map(
+    distinct.map((rotation, i) => [rotation, { ...rotation, prefix: i === 0 ? '' : `local${i}_` }]),
+  );
+  return rotations.map((rotation) => (rotation === null ? null : (named.get(rotation) ?? null)));
+}
+
+/** Name of the input that hides what lies outside a window. */
+export function windowBias(window: number): string {
+  return `window_bias.${window}`;
 }
 
 /** Adds a linear layer to the graph: the product of `x` with the weights, plus the adapter's change where the graph takes adapters. */
@@ -149,18 +170,27 @@ interface ResidualRow {
 
 function addEmbedding(graph: GraphBuilder, weights: WeightNodes, config: ModelConfig): ResidualRow {
   const { hiddenSize } = config;
-  const lookedUp = weights.rows('model.embed_tokens.weight', 'tokens', 'looked-up');
+  const rows = weights.rows('model.embed_tokens.weight', 'tokens', 'looked-up');
+  const lookedUp = scaled(graph, rows, config.embeddingScale, 'looked-up-scaled');
   const flat = graph.node('Reshape', [lookedUp, graph.integers([-1, hiddenSize])], 'looked-up-flat');
   const mixed = graph.node('ScatterND', [flat, 'embed_rows', 'embeds'], 'inputs-flat');
   const shape = graph.node('Shape', ['tokens'], 'inputs-shape');
   const inputShape = graph.node('Concat', [shape, graph.integers([hiddenSize])], 'inputs-full-shape', { axis: 0 });
   const x = graph.node('Reshape', [mixed, inputShape], 'inputs');
-  const norm = weights.tensor('model.layers.0.input_layernorm.weight');
-  const normed = graph.node('SimplifiedLayerNormalization', [x, norm], 'inputs-normed', {
-    axis: -1,
-    epsilon: { float: config.rmsNormEpsilon },
-  });
-  return { x, normed };
+  if (config.norms === 'after') return { x, normed: x };
+  return { x, normed: addNorm(graph, weights, config, x, 'model.layers.0.input_layernorm.weight', 'inputs-normed') };
+}
+
+function addNorm(
+  graph: GraphBuilder,
+  weights: WeightNodes,
+  config: ModelConfig,
+  x: string,
+  norm: string,
+  name: string,
+): string {
+  const epsilon = { float: config.rmsNormEpsilon };
+  return graph.node('SimplifiedLayerNormalization', [x, weights.norm(norm)], name, { axis: -1, epsilon });
 }
 
 function addDecoderLayer(
@@ -171,13 +201,14 @@ function addDecoderLayer(
   options: GraphOptions,
   layer: number,
   row: ResidualRow,
+  rotation: NamedRotation | null,
 ): { row: ResidualRow } & Omit<LayerAttention, 'output'> {
   const { hiddenSize, intermediateSize, layers, heads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
   const at = (name: string) => `${name}.${layer}`;
   const isLast = layer === layers - 1;
 
-  const attention = addAttention(graph, weights, project, config, options, layer, row.normed);
+  const attention = addAttention(graph, weights, project, config, options, layer, row.normed, rotation);
   let attended = attention.output;
   let residual = row.x;
   if (isLast) {
@@ -187,29 +218,53 @@ function addDecoderLayer(
     const flatResidual = graph.node('Reshape', [row.x, graph.integers([-1, hiddenSize])], 'residual-flat');
     residual = graph.node('Gather', [flatResidual, 'out_rows'], 'residual-wanted');
   }
+  /** Adds a block's result to the residual stream, and norms the sum for the next block; with an empty `norm`, the next block takes it as it is. */
   const addAndNorm = (a: string, b: string, norm: string, sum: string, normed: string): ResidualRow => {
+    if (norm === '') {
+      graph.node('Add', [a, b], sum);
+      return { x: sum, normed: sum };
+    }
     const outputs = [normed, '', '', sum];
     const epsilon = { float: config.rmsNormEpsilon };
-    graph.nodeOf('SkipSimplifiedLayerNormalization', [a, b, weights.tensor(norm)], outputs, { epsilon });
+    graph.nodeOf('SkipSimplifiedLayerNormalization', [a, b, weights.norm(norm)], outputs, { epsilon });
     return { x: sum, normed };
   };
+  const prefix = `model.layers.${layer}`;
+  /** A block's result as it is added. */
+  const result = (block: 'self_attn' | 'mlp', projected: string): string => {
+    const norm = `${prefix}.${block}.output_norm.weight`;
+    const normed =
+      config.norms === 'before' ? projected : addNorm(graph, weights, config, projected, norm, at(`${block}-normed`));
+    return scaled(graph, normed, config.residualScale, at(`${block}-scaled`));
+  };
+  let projected = project(attended, linears.output);
+  if (config.outputBias) {
+    const bias = weights.tensor(`${prefix}.self_attn.o_proj.bias`);
+    projected = graph.node('Add', [projected, bias], at('attention-biased'));
+  }
+  const inputNorms = { before: 'post_attention_layernorm', around: 'mlp.input_norm', after: '' };
+  const inputNorm = inputNorms[config.norms];
   const afterAttention = addAndNorm(
     residual,
-    project(attended, linears.output),
-    `model.layers.${layer}.post_attention_layernorm.weight`,
+    result('self_attn', projected),
+    inputNorm && `${prefix}.${inputNorm}.weight`,
     at('after-attention'),
     at('after-attention-normed'),
   );
   const gateUp = project(afterAttention.normed, linears.gateUp);
   const halves = graph.integers([intermediateSize, intermediateSize]);
   graph.nodeOf('Split', [gateUp, halves], [at('gate'), at('up')], { axis: -1 });
-  // SiLU: QuickGelu is x × sigmoid(alpha × x).
-  const activated = graph.node('QuickGelu', [at('gate')], at('activated'), { alpha: { float: 1 } });
+  // SiLU: QuickGelu is x × sigmoid(alpha × x). FastGelu is GELU with tanh.
+  const activated =
+    config.activation === 'gelu'
+      ? graph.node('FastGelu', [at('gate')], at('activated'))
+      : graph.node('QuickGelu', [at('gate')], at('activated'), { alpha: { float: 1 } });
   const gated = graph.node('Mul', [activated, at('up')], at('gated'));
+  const nextNorm = config.norms === 'after' ? '' : `model.layers.${layer + 1}.input_layernorm.weight`;
   const next = addAndNorm(
     afterAttention.x,
-    project(gated, linears.down),
-    isLast ? 'model.norm.weight' : `model.layers.${layer + 1}.input_layernorm.weight`,
+    result('mlp', project(gated, linears.down)),
+    isLast ? 'model.norm.weight' : nextNorm,
     at('after-mlp'),
     isLast ? 'states' : at('after-mlp-normed'),
   );
@@ -236,6 +291,7 @@ function addAttention(
   options: GraphOptions,
   layer: number,
   normed: string,
+  rotation: NamedRotation | null,
 ): LayerAttention {
   const { heads, kvHeads, headDim } = config;
   const linears = layerLinears(config, layer, options.bits);
@@ -251,20 +307,31 @@ function addAttention(
   graph.nodeOf('Split', [qkv, sizes], [at('query'), at('key'), at('value')], { axis: -1 });
   const rotated = (name: 'query' | 'key', count: number) => {
     let row = at(name);
-    if (config.queryKeyNorm) {
+    const norm = `model.layers.${layer}.self_attn.${name === 'query' ? 'q_norm' : 'k_norm'}.weight`;
+    if (config.queryKeyNorm && config.queryKeyNormSpan === 'row')
+      row = addNorm(graph, weights, config, row, norm, at(`${name}-normed`));
+    else if (config.queryKeyNorm) {
       const perHead = graph.node('Reshape', [row, graph.integers([0, 0, count, headDim])], at(`${name}-heads`));
-      const norm = selfAttention(name === 'query' ? 'q_norm.weight' : 'k_norm.weight');
-      const epsilon = { float: config.rmsNormEpsilon };
-      graph.node('SimplifiedLayerNormalization', [perHead, norm], at(`${name}-normed`), { axis: -1, epsilon });
+      addNorm(graph, weights, config, perHead, norm, at(`${name}-normed`));
       row = graph.node(
         'Reshape',
         [at(`${name}-normed`), graph.integers([0, 0, count * headDim])],
         at(`${name}-joined`),
       );
     }
-    const attributes = { interleaved: 0, num_heads: count, rotary_embedding_dim: 0 };
-    const tables = name === 'query' ? ['query_cos', 'query_sin'] : ['cos', 'sin'];
-    return graph.node('RotaryEmbedding', [row, 'positions', ...tables], at(`${name}-rotated`), attributes);
+    const isQuery = name === 'query';
+    // The tables of whole heads scale queries on the way.
+    const isWhole = rotation !== null && config.rotaryDim === headDim;
+    if (isQuery && !isWhole) row = scaled(graph, row, config.attentionScale, at('query-scaled'));
+    if (rotation === null) return row;
+    const dimensions = isWhole ? 0 : config.rotaryDim;
+    const attributes = {
+      interleaved: rotation.pairs === 'neighbours' ? 1 : 0,
+      ...{ num_heads: count, rotary_embedding_dim: dimensions },
+    };
+    const tables = isQuery && isWhole ? ['query_cos', 'query_sin'] : ['cos', 'sin'];
+    const inputs = [row, 'positions', ...tables.map((table) => rotation.prefix + table)];
+    return graph.node('RotaryEmbedding', inputs, at(`${name}-rotated`), attributes);
   };
   const query = rotated('query', heads);
   const key = rotated('key', kvHeads);
@@ -278,12 +345,14 @@ function addAttention(
   const keys = gathered('keys', 2 * layer, key);
   const values = gathered('values', 2 * layer + 1, at('value'));
   const attended = at('attended');
-  const inputs = [query, keys, values, 'bias'];
+  const window = config.windows[layer] ?? null;
+  const inputs = [query, keys, values, window === null ? 'bias' : windowBias(window)];
   const attributes = {
     q_num_heads: heads,
     kv_num_heads: kvHeads,
-    // The rotation has scaled the queries. With another scale here, ONNX Runtime packs all keys before it multiplies one query with them.
+    // The queries are scaled already. With another scale here, ONNX Runtime packs all keys before it multiplies one query with them.
     scale: { float: 1 },
+    ...(config.attentionSoftcap !== null && { softcap: { float: config.attentionSoftcap } }),
   };
   const received = at('received');
   const outputs = [

@@ -4,9 +4,10 @@ import type { StateScores, TopTokens } from '../backend.ts';
 import { allowedWords } from '../check.ts';
 import { ElementType, GraphBuilder } from './graph-builder.ts';
 import { Tensor } from './library.ts';
+import { addLogits } from './logits.ts';
 import { floats, projectedRows, type RunResult } from './outputs.ts';
 import type { LazySession } from './sessions.ts';
-import { headLinear, type QuantizedRanges, type WeightBits, WeightNodes } from './weights.ts';
+import { type QuantizedRanges, type WeightBits, WeightNodes } from './weights.ts';
 
 /** Maximum number of logits in one run of the head, which keeps several 4-byte copies of each. More states are split into several runs. */
 const MAX_LOGITS = 1 << 24;
@@ -109,7 +110,7 @@ export function buildHead(
   graph.input('wants_scores', boolean, [1]);
   graph.input('top_k', int64, [1]);
   graph.input('picks', int32, ['P']);
-  const logits = weights.multiply('states', headLinear(model.config, headBits));
+  const logits = addLogits(graph, weights, model.config, 'states', headBits);
   const largest = graph.node('ReduceMax', [logits, graph.integers([1])], 'largest', { keepdims: 1 });
   const { shifted, powers, sum, logOfSum } = addLogSum(graph, logits, largest, 'log_sum');
   graph.when('wants_top', TOP_OUTPUTS, (branch) => addTop(branch, logits, ['largest-logits', 'largest-tokens']));

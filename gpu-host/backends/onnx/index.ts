@@ -2,6 +2,7 @@ import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import { expectedTensors, type LoadedModel, openWeights } from '#gpu-host/models/load.ts';
 import { readThrough } from '#gpu-host/models/safetensors.ts';
+import { convertPacked } from '#gpu-host/models/widen.ts';
 import type {
   Backend,
   DeviceAdapter,
@@ -21,8 +22,9 @@ import {
   checkStates,
   TooLittleMemory,
 } from '../check.ts';
+import { ONNX_TRAITS, requireTraits } from '../traits.ts';
 import { OnnxAdapter } from './adapter.ts';
-import { FeedBuilder, RotaryTable } from './feeds.ts';
+import { FeedBuilder } from './feeds.ts';
 import { buildDecoder } from './graph.ts';
 import { buildHead, Head } from './head.ts';
 import { KvPool } from './kv-pool.ts';
@@ -64,6 +66,8 @@ export interface OnnxBackendOptions {
   readonly adapters?: boolean;
   /** Folder that keeps quantised weights between starts; `$XDG_CACHE_HOME/pie/quantized` by default. */
   readonly cacheDirectory?: string;
+  /** Takes lines about the progress of the start. */
+  readonly report?: (line: string, level: 'info') => void;
   /** Maximum bytes of the temporary buffers of one run; `defaultStepBytes` of the memory that is free once the model is open by default. */
   readonly stepBytes?: number;
   /** Bytes that the process may still take; those of the machine, or of the process's control group, by default. */
@@ -72,12 +76,14 @@ export interface OnnxBackendOptions {
 
 /**
  * Runs a model on the CPU through ONNX Runtime. This function builds the graph from the config. It maps float weights from the model's own
- * files, and quantised weights from a cache that it writes once per model.
+ * files, and quantised weights from a cache that it writes once per model. The weights of a GGUF file are converted once, beside the file.
  *
  * `session.run` blocks the thread: use this backend in a process that can wait.
  */
-export async function createOnnxBackend(model: LoadedModel, options: OnnxBackendOptions): Promise<OnnxBackend> {
+export async function createOnnxBackend(loaded: LoadedModel, options: OnnxBackendOptions): Promise<OnnxBackend> {
   const { bits, headBits = bits, freeBytes = process.availableMemory } = options;
+  requireTraits(loaded.config, 'onnx', ONNX_TRAITS);
+  const model = await convertPacked(loaded, (line) => options.report?.(line, 'info'));
   const pool = new KvPool(model.config, options.pageSize, options.pageCount);
   const quantized = await quantizedWeights(model, bits, headBits, options.cacheDirectory ?? defaultCacheDirectory());
   const session = (graph: Uint8Array) =>
@@ -186,7 +192,7 @@ export class OnnxBackend implements Backend {
       headWidth,
     );
     this.#segments = new KvSegments(config, pool, costs);
-    this.#feeds = new FeedBuilder(config, pool, this.#segments, new RotaryTable(config));
+    this.#feeds = new FeedBuilder(config, pool, this.#segments);
     const { freeBytes = process.availableMemory } = options;
     this.steps = new RunBounds(config, costs, options.stepBytes ?? defaultStepBytes(freeBytes()));
     this.#planner = new Planner(costs, config.heads, pool.nullSlot, this.steps);
@@ -210,6 +216,8 @@ export class OnnxBackend implements Backend {
     const adapter = OnnxAdapter.of(batchAdapter(batch));
     this.#padding.begin();
     const outputs: SequenceOutput[] = new Array(batch.length);
+    // A sequence may read keys that an earlier one of the batch writes.
+    for (const { writes, positions } of batch) this.#pool.positions.write(writes, positions);
     const foundSegments = this.#segments.find(batch);
     const runs = this.#planner.plan(batch, foundSegments);
     for (const rows of runs) await this.#run(rows, adapter, outputs);

@@ -1,10 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { type ModelConfig, plainTraits } from '#gpu-host/models/config.ts';
 import { KvPool } from './kv-pool.ts';
 
-const CONFIG = { layers: 2, kvHeads: 1, headDim: 2, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
+const CONFIG = {
+  ...plainTraits(2),
+  layers: 2,
+  kvHeads: 1,
+  headDim: 2,
+  ropeTheta: 10_000,
+  ropeScaling: null,
+} as unknown as ModelConfig;
 /** Slots of a page. */
 const PAGE = 4;
 /** Slots of all pages. The pool's null slot follows them. */

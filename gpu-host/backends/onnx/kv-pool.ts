@@ -1,5 +1,6 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
-import { KeyTurner, rotaryFrequencies } from '../rotary.ts';
+import { positionBytes, SlotPositions } from '../positions.ts';
+import { type Rotation, rotationsOf, turnersOf } from '../rotary.ts';
 
 /**
  * Keys and values of all slots in one typed array, which the session reads in place. Each layer has two planes, one of keys and one of values. A
@@ -20,7 +21,9 @@ export class KvPool {
   /** The memory of `data` as bytes: pages are copied out and in bit by bit. */
   readonly #bytes: Uint8Array;
   readonly #planePageBytes: number;
-  readonly #frequencies: Float64Array;
+  readonly #rotations: readonly (Rotation | null)[];
+  readonly #config: ModelConfig;
+  readonly positions: SlotPositions;
   #scratch = new Float32Array(0);
 
   constructor(config: ModelConfig, pageSize: number, pageCount: number) {
@@ -32,8 +35,10 @@ export class KvPool {
     this.versions = new Float64Array(this.slotCount);
     this.#bytes = new Uint8Array(this.data.buffer);
     this.#planePageBytes = pageSize * this.rowSize * Float32Array.BYTES_PER_ELEMENT;
-    this.pageBytes = this.planes * this.#planePageBytes;
-    this.#frequencies = rotaryFrequencies(config);
+    this.pageBytes = this.planes * this.#planePageBytes + positionBytes(config, pageSize);
+    this.#rotations = rotationsOf(config);
+    this.#config = config;
+    this.positions = new SlotPositions(config, pageSize, pageCount);
   }
 
   /** Writes the keys and values of successive inputs, from `firstInput` on, to `slots`. Each plane of `newKv` has `inputs` rows. */
@@ -61,7 +66,7 @@ export class KvPool {
     this.#markWritten(destinations);
     const needed = sources.length * rowSize;
     if (this.#scratch.length < needed) this.#scratch = new Float32Array(needed);
-    const keyTurner = shifts === undefined ? null : new KeyTurner(this.#frequencies, shifts);
+    const turners = shifts && turnersOf(this.#config, this.#rotations, shifts);
     for (let plane = 0; plane < planes; plane++) {
       const base = plane * slotCount;
       for (let i = 0; i < sources.length; i++) {
@@ -69,13 +74,14 @@ export class KvPool {
         const row = this.#scratch.subarray(i * rowSize, (i + 1) * rowSize);
         row.set(data.subarray(start, start + rowSize));
         // Even planes hold keys.
-        if (plane % 2 === 0) keyTurner?.turn(row, i);
+        if (plane % 2 === 0) turners?.[plane >> 1]?.turn(row, i);
       }
       for (let i = 0; i < sources.length; i++) {
         const row = this.#scratch.subarray(i * rowSize, (i + 1) * rowSize);
         data.set(row, (base + destinations[i]) * rowSize);
       }
     }
+    this.positions.copy(sources, destinations, shifts);
   }
 
   /** Copies the rows of the page's slots, bit by bit, plane after plane. */
@@ -85,6 +91,7 @@ export class KvPool {
       const start = this.#pageStart(plane, page);
       into.set(this.#bytes.subarray(start, start + bytes), plane * bytes);
     }
+    this.positions.readPage(page, into);
   }
 
   writePage(page: number, from: Uint8Array): void {
@@ -92,6 +99,7 @@ export class KvPool {
     for (let plane = 0; plane < this.planes; plane++) {
       this.#bytes.set(from.subarray(plane * bytes, (plane + 1) * bytes), this.#pageStart(plane, page));
     }
+    this.positions.writePage(page, from);
     const slots = bytes / (this.rowSize * Float32Array.BYTES_PER_ELEMENT);
     this.versions.fill(++this.#writes, page * slots, (page + 1) * slots);
   }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { ModelConfig } from '#gpu-host/models/config.ts';
+import { type ModelConfig, plainTraits } from '#gpu-host/models/config.ts';
 import type { SequenceInput } from '../backend.ts';
 import { Random, range } from '../testing/scenario.ts';
 import { KvPool } from './kv-pool.ts';
@@ -9,7 +9,14 @@ import { SEGMENT_SLOTS } from './packing.ts';
 import { separateRows } from './rows.ts';
 import { type FoundSegments, KvSegments, segmentInput } from './segments.ts';
 
-const CONFIG = { layers: 1, kvHeads: 2, headDim: 2, ropeTheta: 10_000, ropeScaling: null } as unknown as ModelConfig;
+const CONFIG = {
+  ...plainTraits(2),
+  layers: 1,
+  kvHeads: 2,
+  headDim: 2,
+  ropeTheta: 10_000,
+  ropeScaling: null,
+} as unknown as ModelConfig;
 const PAGE = 16;
 const PAGES = 24;
 /** Only gathering costs anything, so every step wants segments. */

@@ -70,7 +70,9 @@ export class KvSegments {
     this.#segmentSize = SEGMENT_SLOTS * pool.rowSize;
     const bytes = this.#segmentSize * pool.planes * Float32Array.BYTES_PER_ELEMENT;
     this.#maxFills = Math.max(1, Math.floor(MAX_FILL_BYTES / bytes));
-    this.#capacity = Math.min(Math.floor(MAX_BYTES / bytes), Math.floor(pool.nullSlot / SEGMENT_SLOTS));
+    // Segments are seen whole, and their scores are not capped.
+    const isUsable = config.windows.length === 0 && config.attentionSoftcap === null;
+    this.#capacity = isUsable ? Math.min(Math.floor(MAX_BYTES / bytes), Math.floor(pool.nullSlot / SEGMENT_SLOTS)) : 0;
     this.#planes = Array.from({ length: pool.planes }, () => new Float32Array(this.#capacity * this.#segmentSize));
     this.#slots = new Uint32Array(this.#capacity * SEGMENT_SLOTS);
     this.#versions = new Float64Array(this.#capacity * SEGMENT_SLOTS);

@@ -7,7 +7,7 @@ import { ModelError } from '#gpu-host/models/errors.ts';
 import type { LoadedModel, TensorStore } from '#gpu-host/models/load.ts';
 import { makeFile } from '#gpu-host/models/make-file.ts';
 import type { FloatTensor } from '#gpu-host/models/safetensors.ts';
-import { type BlockedTensor, bitsOf, isBlocked, partsOf, type TensorInfo } from '../../models/config.ts';
+import { type BlockedTensor, bitsOf, isBlocked, isPacked, partsOf } from '../../models/tensors.ts';
 import { ElementType, type ElementTypeNumber, type FileRange, type GraphBuilder } from './graph-builder.ts';
 
 /**
@@ -126,22 +126,24 @@ export class WeightNodes {
   readonly #graph: GraphBuilder;
   readonly #tensors: TensorStore;
   readonly #quantized: ReadonlyMap<string, QuantizedRanges>;
+  readonly #normOffset: number;
   /** Names of the tensors that the graph already casts to float32. */
   readonly #widened = new Set<string>();
 
   constructor(
     graph: GraphBuilder,
-    model: Pick<LoadedModel, 'tensors'>,
+    model: Pick<LoadedModel, 'tensors'> & { readonly config?: Pick<ModelConfig, 'normOffset'> },
     quantized: ReadonlyMap<string, QuantizedRanges>,
   ) {
     this.#graph = graph;
     this.#tensors = model.tensors;
+    this.#normOffset = model.config?.normOffset ?? 0;
     this.#quantized = quantized;
   }
 
   /** A whole tensor as float32. The session widens a narrower tensor once, when it folds constants. */
   tensor(name: string): string {
-    const info = this.#tensors.info(name);
+    const info = this.#info(name);
     if (isBlocked(info))
       throw new ModelError('unsupported-model', `"${name}" is in blocks, which only a decoder's matrices may be`);
     if (info.dtype === 'F32') return this.#stored(name, info);
@@ -153,6 +155,24 @@ export class WeightNodes {
     return widened;
   }
 
+  /** The weights of a norm as float32. */
+  norm(name: string): string {
+    if (this.#normOffset === 0) return this.tensor(name);
+    const shifted = `${name}:shifted`;
+    if (!this.#widened.has(shifted)) {
+      this.#graph.node('Add', [this.tensor(name), this.#graph.float(this.#normOffset)], shifted);
+      this.#widened.add(shifted);
+    }
+    return shifted;
+  }
+
+  /** Models of GGUF files are converted before (`convertPacked`). */
+  #info(name: string): FloatTensor | BlockedTensor {
+    const info = this.#tensors.info(name);
+    if (isPacked(info)) throw new TypeError(`"${name}" is in ${info.type.name}, which a session does not read.`);
+    return info;
+  }
+
   /** A whole tensor in the type of its file, in whose pages the session reads it. */
   #stored(name: string, { dtype, shape, file, offset, bytes }: FloatTensor): string {
     const { float32, float16, bfloat16 } = ElementType;
@@ -162,7 +182,7 @@ export class WeightNodes {
 
   /** Rows of a matrix as float32. */
   rows(name: string, indices: string, output: string): string {
-    const info = this.#tensors.info(name);
+    const info = this.#info(name);
     if (!isBlocked(info)) {
       const { dtype } = info;
       if (dtype === 'F32') return this.#graph.node('Gather', [this.tensor(name), indices], output);
@@ -361,16 +381,14 @@ export async function quantizedWeights(
 
 async function cacheKey(model: LoadedModel, linears: readonly LinearLayer[]): Promise<string> {
   const hash = createHash('sha256').update(JSON.stringify([FORMAT, BLOCK_SIZE, linears]));
-  const files = new Set(linears.flatMap(({ parts }) => parts.map((part) => fileOf(model.tensors.info(part)))));
+  const files = new Set(
+    linears.flatMap(({ parts }) => parts.flatMap((part) => partsOf(model.tensors.info(part)).map(({ file }) => file))),
+  );
   for (const file of [...files].sort()) {
     const { size, mtimeNs } = await stat(file, { bigint: true });
     hash.update(JSON.stringify([await realpath(file), String(size), String(mtimeNs)]));
   }
   return hash.digest('hex').slice(0, 32);
-}
-
-function fileOf(info: TensorInfo): string {
-  return isBlocked(info) ? info.levels.file : info.file;
 }
 
 function layout(linears: readonly LinearLayer[], file: string): Map<string, QuantizedRanges> {

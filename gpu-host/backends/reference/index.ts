@@ -1,6 +1,6 @@
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
-import type { LoadedModel } from '#gpu-host/models/load.ts';
+import { expectedTensors, type LoadedModel } from '#gpu-host/models/load.ts';
 import { PROJECTIONS, type Projection } from '../../models/adapter.ts';
 import {
   type Backend,
@@ -17,10 +17,12 @@ import {
 } from '../backend.ts';
 import { checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates, InvalidInput } from '../check.ts';
 import { drawPlace } from '../draw.ts';
-import { rotaryFrequencies } from '../rotary.ts';
+import { type Rotation, rotationsOf } from '../rotary.ts';
 import { tokensOnly } from '../tokens-only.ts';
 import {
   attentionWeights,
+  chosenExperts,
+  gated,
   linear,
   rmsNorm,
   rotate,
@@ -28,7 +30,7 @@ import {
   roundToBfloat16,
   roundToBytes,
   scoreTokens,
-  silu,
+  softcap,
   topTokens,
   weightedSum,
 } from './math.ts';
@@ -54,7 +56,7 @@ export interface ReferenceOptions {
 }
 
 /**
- * The oracle: every Llama-family model in plain float64 TypeScript, one row at a time, slow and obviously right.
+ * The oracle: every model in plain float64 TypeScript, one row at a time, slow and obviously right.
  * Tests compare the other backends' results with its results.
  */
 export async function createReferenceBackend(model: LoadedModel, options: ReferenceOptions): Promise<Backend> {
@@ -88,7 +90,7 @@ class ReferenceBackend implements Backend {
   readonly pageCount: number;
   readonly images: ReferenceImageEncoder | undefined;
   readonly #weights: Weights;
-  readonly #frequencies: Float64Array;
+  readonly #rotations: readonly (Rotation | null)[];
   readonly #pool: SlotPool;
   /** Rounds the inputs of linear layers; the identity when no rounding is set. */
   readonly #roundInput: Rounding;
@@ -112,7 +114,7 @@ class ReferenceBackend implements Backend {
     this.#roundOutput = roundedTo === undefined ? asItIs : roundToBfloat16;
     this.#roundInput = roundedBlock === undefined ? this.#roundOutput : (x) => roundToBytes(x, roundedBlock);
     this.#weights = weights;
-    this.#frequencies = rotaryFrequencies(config);
+    this.#rotations = rotationsOf(config);
     this.#roundKv = roundedKv && ((x) => roundHeadsToFloat8(x, config.headDim));
     this.#pool = new SlotPool(config, pageSize, pageCount, this.#roundKv);
   }
@@ -183,18 +185,22 @@ class ReferenceBackend implements Backend {
   }
 
   #passLayer(layer: LayerWeights, index: number, passage: Passage): void {
-    const { rmsNormEpsilon } = this.config;
+    const { residualScale } = this.config;
     const { positions, writes } = passage.sequence;
-    const normed = passage.rows.map((x) => rmsNorm(x, layer.inputNorm, rmsNormEpsilon));
+    const normed = passage.rows.map((x) => this.#norm(x, layer.inputNorm));
     const changes = passage.adapter?.layers[index] ?? UNCHANGED;
-    const newKeyValues = normed.map((x, i) => this.#keyValue(layer, changes, x, positions[i]));
+    const newKeyValues = normed.map((x, i) => this.#keyValue(layer, changes, index, x, positions[i]));
     const attended = normed.map((x, i) => this.#attention(layer, changes, index, passage, x, i, newKeyValues));
     passage.rows = passage.rows
-      .map((x, i) => add(x, attended[i]))
-      .map((x) => add(x, this.#feedForward(layer, changes, rmsNorm(x, layer.postNorm, rmsNormEpsilon))));
+      .map((x, i) => add(x, scaled(this.#norm(attended[i], layer.attentionOutputNorm), residualScale)))
+      .map((x) => {
+        const result = this.#feedForward(layer, changes, this.#norm(x, layer.postNorm));
+        return add(x, scaled(this.#norm(result, layer.feedForwardOutputNorm), residualScale));
+      });
     writes.forEach((slot, i) => {
       this.#pool.write(index, slot, newKeyValues[i]);
     });
+    this.#pool.positions.write(writes, positions);
   }
 
   #output({ sequence, rows, received, pickedToken }: Passage): SequenceOutput {
@@ -234,26 +240,34 @@ class ReferenceBackend implements Backend {
   }
 
   #head(state: Float64Array): Float64Array {
-    return linear(this.#weights.head, this.#roundInput(state));
+    const { logitScale, logitSoftcap } = this.config;
+    return linear(this.#weights.head, this.#roundInput(state)).map((logit) =>
+      softcap(logit * logitScale, logitSoftcap),
+    );
+  }
+
+  #norm(x: Float64Array, weight: Float32Array | null): Float64Array {
+    return weight === null ? x : rmsNorm(x, weight, this.config.rmsNormEpsilon);
   }
 
   #embed({ inputs, positions }: SequenceInput, picked: readonly number[]): Float64Array[] {
-    const { hiddenSize } = this.config;
+    const { hiddenSize, embeddingScale } = this.config;
     return Array.from(positions, (_, i) => {
       const table = inputs.kind === 'embeds' ? inputs.embeds : this.#weights.embeddings;
       let row = i;
       if (inputs.kind === 'tokens') row = inputs.tokens[i];
       else if (inputs.kind === 'picked') row = picked[inputs.rows[i]];
-      return Float64Array.from(table.subarray(row * hiddenSize, (row + 1) * hiddenSize));
+      const values = Float64Array.from(table.subarray(row * hiddenSize, (row + 1) * hiddenSize));
+      return inputs.kind === 'embeds' ? values : scaled(values, embeddingScale);
     });
   }
 
-  #keyValue(layer: LayerWeights, changes: LayerChanges, x: Float64Array, position: number): KeyValue {
+  #keyValue(layer: LayerWeights, changes: LayerChanges, index: number, x: Float64Array, position: number): KeyValue {
     const key = changes.k_proj(x, this.#linear(layer.key, x, layer.keyBias));
     const value = changes.v_proj(x, this.#linear(layer.value, x, layer.valueBias));
     const round = this.#roundKv;
     // Where `round` is set, it takes the unrounded key.
-    for (const head of this.#heads(key)) this.#normAndRotate(head, layer.keyNorm, position, round && asItIs);
+    this.#normAndRotate(key, layer.keyNorm, index, position, round && asItIs);
     return round ? { key: round(key), value: round(value) } : { key, value };
   }
 
@@ -267,38 +281,54 @@ class ReferenceBackend implements Backend {
     i: number,
     newKeyValues: readonly KeyValue[],
   ): Float64Array {
-    const { heads, kvHeads, headDim } = this.config;
+    const { heads, kvHeads, headDim, attentionScale: scale, attentionSoftcap: cap, windows } = this.config;
     const { context, mask, positions } = sequence;
+    const window = windows[layerIndex] ?? null;
     const width = context.length + newKeyValues.length;
     const visible: number[] = [];
     for (let j = 0; j < width; j++) {
       const isVisible = mask === 'causal' ? j <= context.length + i : mask[i * width + j] !== 0;
-      if (isVisible) visible.push(j);
+      const position = j < context.length ? this.#pool.positions.at(context[j]) : positions[j - context.length];
+      const isInWindow = window === null || positions[i] - position < window;
+      if (isVisible && isInWindow) visible.push(j);
     }
     const keyValues = visible.map((j) =>
       j < context.length ? this.#pool.read(layerIndex, context[j]) : newKeyValues[j - context.length],
     );
     const query = changes.q_proj(x, this.#linear(layer.query, x, layer.queryBias));
+    this.#normAndRotate(query, layer.queryNorm, layerIndex, positions[i]);
     const joined = new Float64Array(heads * headDim);
     this.#heads(query).forEach((head, h) => {
-      this.#normAndRotate(head, layer.queryNorm, positions[i]);
       const start = Math.floor(h / (heads / kvHeads)) * headDim;
       const keys = keyValues.map(({ key }) => key.subarray(start, start + headDim));
       const values = keyValues.map(({ value }) => value.subarray(start, start + headDim));
-      const weights = attentionWeights(head, keys);
+      const weights = attentionWeights(head, keys, { scale, cap, sink: layer.sinks?.[h] });
       visible.forEach((j, k) => {
         received[j] += weights[k];
       });
       joined.set(weightedSum(weights, values, headDim), h * headDim);
     });
-    return changes.o_proj(joined, this.#linear(layer.output, joined));
+    return changes.o_proj(joined, this.#linear(layer.output, joined, layer.outputBias));
   }
 
   #feedForward(layer: LayerWeights, changes: LayerChanges, x: Float64Array): Float64Array {
-    const up = changes.up_proj(x, this.#linear(layer.up, x));
-    const gate = changes.gate_proj(x, this.#linear(layer.gate, x));
-    const gated = gate.map((value, i) => silu(value) * up[i]);
-    return changes.down_proj(gated, this.#linear(layer.down, gated));
+    const { experts } = this.config;
+    const [only] = layer.networks;
+    if (experts === null || layer.router === null) return this.#network(only, changes, x);
+    const scores = this.#linear(layer.router, x, layer.routerBias);
+    const sum = new Float64Array(x.length);
+    for (const [expert, weight] of chosenExperts(experts, scores)) {
+      const result = this.#network(layer.networks[expert], UNCHANGED, x);
+      for (let i = 0; i < sum.length; i++) sum[i] += weight * result[i];
+    }
+    return sum;
+  }
+
+  #network(network: FeedForwardWeights, changes: LayerChanges, x: Float64Array): Float64Array {
+    const up = changes.up_proj(x, this.#linear(network.up, x, network.upBias));
+    const gate = changes.gate_proj(x, this.#linear(network.gate, x, network.gateBias));
+    const inner = gated(this.config, gate, up);
+    return changes.down_proj(inner, this.#linear(network.down, inner, network.downBias));
   }
 
   #heads(row: Float64Array): Float64Array[] {
@@ -306,10 +336,22 @@ class ReferenceBackend implements Backend {
     return Array.from({ length: row.length / headDim }, (_, h) => row.subarray(h * headDim, (h + 1) * headDim));
   }
 
-  #normAndRotate(head: Float64Array, norm: Float32Array | null, position: number, round = this.#roundOutput): void {
-    if (norm !== null) head.set(rmsNorm(head, norm, this.config.rmsNormEpsilon));
-    rotate(head, position, this.#frequencies);
-    head.set(round(head));
+  /** Normalises and rotates the heads of a query or key, in place. */
+  #normAndRotate(
+    row: Float64Array,
+    norm: Float32Array | null,
+    layer: number,
+    position: number,
+    round = this.#roundOutput,
+  ): void {
+    const isOfRow = this.config.queryKeyNormSpan === 'row';
+    if (norm !== null && isOfRow) row.set(this.#norm(row, norm));
+    const rotation = this.#rotations[layer];
+    for (const head of this.#heads(row)) {
+      if (norm !== null && !isOfRow) head.set(this.#norm(head, norm));
+      if (rotation) rotate(head, position, rotation);
+      head.set(round(head));
+    }
   }
 }
 
@@ -354,6 +396,10 @@ function toSinglePrecision(x: Float64Array): Float64Array {
 
 function add(a: Float64Array, b: Float64Array): Float64Array {
   return a.map((value, i) => value + b[i]);
+}
+
+function scaled(x: Float64Array, scale: number): Float64Array {
+  return scale === 1 ? x : x.map((value) => value * scale);
 }
 
 function flat(rows: readonly Float64Array[]): Float32Array {
@@ -422,7 +468,7 @@ export interface Weights {
 }
 
 export interface LayerWeights {
-  readonly inputNorm: Float32Array;
+  readonly inputNorm: Float32Array | null;
   readonly query: Float32Array;
   readonly key: Float32Array;
   readonly value: Float32Array;
@@ -431,33 +477,66 @@ export interface LayerWeights {
   readonly valueBias: Float32Array | null;
   readonly queryNorm: Float32Array | null;
   readonly keyNorm: Float32Array | null;
+  readonly sinks: Float32Array | null;
   readonly output: Float32Array;
-  readonly postNorm: Float32Array;
+  readonly outputBias: Float32Array | null;
+  readonly attentionOutputNorm: Float32Array | null;
+  readonly postNorm: Float32Array | null;
+  readonly router: Float32Array | null;
+  readonly routerBias: Float32Array | null;
+  /** One feed-forward network, or those of all experts. */
+  readonly networks: readonly FeedForwardWeights[];
+  readonly feedForwardOutputNorm: Float32Array | null;
+}
+
+export interface FeedForwardWeights {
   readonly gate: Float32Array;
+  readonly gateBias: Float32Array | null;
   readonly up: Float32Array;
+  readonly upBias: Float32Array | null;
   readonly down: Float32Array;
+  readonly downBias: Float32Array | null;
 }
 
 /** Reads a whole model. @throws ModelError `missing-tensor` */
 export function readWeights({ config, tensors }: LoadedModel): Weights {
   const embeddings = tensors.read('model.embed_tokens.weight');
+  const expected = new Set(expectedTensors(config).map(([name]) => name));
   const layers = Array.from({ length: config.layers }, (_, index): LayerWeights => {
-    const read = (name: string) => tensors.read(`model.layers.${index}.${name}`);
+    const nameOf = (name: string) => `model.layers.${index}.${name}`;
+    const read = (name: string) => tensors.read(nameOf(name));
+    const readIfAny = (name: string) => (expected.has(nameOf(name)) ? read(name) : null);
+    const network = (prefix: string): FeedForwardWeights => ({
+      gate: read(`${prefix}.gate_proj.weight`),
+      gateBias: readIfAny(`${prefix}.gate_proj.bias`),
+      up: read(`${prefix}.up_proj.weight`),
+      upBias: readIfAny(`${prefix}.up_proj.bias`),
+      down: read(`${prefix}.down_proj.weight`),
+      downBias: readIfAny(`${prefix}.down_proj.bias`),
+    });
+    const { experts } = config;
     return {
-      inputNorm: read('input_layernorm.weight'),
+      inputNorm: readIfAny('input_layernorm.weight'),
       query: read('self_attn.q_proj.weight'),
       key: read('self_attn.k_proj.weight'),
       value: read('self_attn.v_proj.weight'),
-      queryBias: config.attentionBias ? read('self_attn.q_proj.bias') : null,
-      keyBias: config.attentionBias ? read('self_attn.k_proj.bias') : null,
-      valueBias: config.attentionBias ? read('self_attn.v_proj.bias') : null,
-      queryNorm: config.queryKeyNorm ? read('self_attn.q_norm.weight') : null,
-      keyNorm: config.queryKeyNorm ? read('self_attn.k_norm.weight') : null,
+      queryBias: readIfAny('self_attn.q_proj.bias'),
+      keyBias: readIfAny('self_attn.k_proj.bias'),
+      valueBias: readIfAny('self_attn.v_proj.bias'),
+      queryNorm: readIfAny('self_attn.q_norm.weight'),
+      keyNorm: readIfAny('self_attn.k_norm.weight'),
+      sinks: readIfAny('self_attn.sinks'),
       output: read('self_attn.o_proj.weight'),
-      postNorm: read('post_attention_layernorm.weight'),
-      gate: read('mlp.gate_proj.weight'),
-      up: read('mlp.up_proj.weight'),
-      down: read('mlp.down_proj.weight'),
+      outputBias: readIfAny('self_attn.o_proj.bias'),
+      attentionOutputNorm: readIfAny('self_attn.output_norm.weight'),
+      postNorm: readIfAny(config.norms === 'around' ? 'mlp.input_norm.weight' : 'post_attention_layernorm.weight'),
+      router: readIfAny('mlp.router.weight'),
+      routerBias: readIfAny('mlp.router.bias'),
+      networks:
+        experts === null
+          ? [network('mlp')]
+          : Array.from({ length: experts.count }, (_, expert) => network(`mlp.experts.${expert}`)),
+      feedForwardOutputNorm: readIfAny('mlp.output_norm.weight'),
     };
   });
   return {

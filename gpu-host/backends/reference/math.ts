@@ -1,4 +1,6 @@
+import type { Experts, ModelConfig } from '#gpu-host/models/config.ts';
 import type { StateScores, TopTokens } from '../backend.ts';
+import type { Rotation } from '../rotary.ts';
 
 /** `weight · x` for a row-major weight of `x.length` columns, as Hugging Face stores linear layers: one row per output. */
 export function linear(weight: Float32Array, x: Float64Array, bias: Float32Array | null = null): Float64Array {
@@ -115,26 +117,71 @@ export function layerNorm(x: Float64Array, weight: Float32Array, bias: Float32Ar
   return x.map((value, i) => (value - mean) * scale * weight[i] + bias[i]);
 }
 
-/** Turns each pair (i, i + half) of one head by `position × frequency[i]` (RoPE, Su et al., 2021), in place. */
-export function rotate(head: Float64Array, position: number, frequencies: Float64Array): void {
+/** Turns each pair of one head by `position × frequency[i]`, and scales it, in place. */
+export function rotate(head: Float64Array, position: number, { frequencies, scale, pairs }: Rotation): void {
   const half = frequencies.length;
   for (let i = 0; i < half; i++) {
-    const cos = Math.cos(position * frequencies[i]);
-    const sin = Math.sin(position * frequencies[i]);
-    const a = head[i];
-    const b = head[i + half];
-    head[i] = a * cos - b * sin;
-    head[i + half] = b * cos + a * sin;
+    const cos = Math.cos(position * frequencies[i]) * scale;
+    const sin = Math.sin(position * frequencies[i]) * scale;
+    const [first, second] = pairs === 'halves' ? [i, i + half] : [2 * i, 2 * i + 1];
+    const a = head[first];
+    const b = head[second];
+    head[first] = a * cos - b * sin;
+    head[second] = b * cos + a * sin;
   }
 }
 
-/** Attention of one query head to each of its visible keys: the softmax of their scaled products. */
-export function attentionWeights(query: Float64Array, keys: readonly Float64Array[]): number[] {
-  const scores = keys.map((key) => dot(query, key) / Math.sqrt(query.length));
-  const largest = scores.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY);
+/** How the products of queries and keys become scores. */
+export interface Scoring {
+  readonly scale: number;
+  readonly cap: number | null;
+  /** Score that takes part in the softmax and has no key. */
+  readonly sink: number | undefined;
+}
+
+/** Attention of one query head to each of its visible keys: the softmax of their scores. */
+export function attentionWeights(
+  query: Float64Array,
+  keys: readonly Float64Array[],
+  { scale, cap, sink }: Scoring,
+): number[] {
+  const scores = keys.map((key) => softcap(dot(query, key) * scale, cap));
+  const largest = scores.reduce((a, b) => Math.max(a, b), sink ?? Number.NEGATIVE_INFINITY);
   const powers = scores.map((score) => Math.exp(score - largest));
-  const total = powers.reduce((a, b) => a + b, 0);
+  const total = powers.reduce((a, b) => a + b, sink === undefined ? 0 : Math.exp(sink - largest));
   return powers.map((power) => power / total);
+}
+
+/** `cap × tanh(x / cap)`; `x` without a cap. */
+export function softcap(x: number, cap: number | null): number {
+  return cap === null ? x : cap * Math.tanh(x / cap);
+}
+
+/** The product of a feed-forward network's two branches. */
+export function gated(
+  { activation, activationLimit: limit }: ModelConfig,
+  gate: Float64Array,
+  up: Float64Array,
+): Float64Array {
+  return gate.map((g, i) => {
+    const u = up[i];
+    if (activation === 'gelu') return gelu(g) * u;
+    if (activation === 'silu') return silu(g) * u;
+    // gpt-oss: the gate is bounded above, the other branch on both sides; sigmoid of 1.702 x approximates the normal distribution's.
+    const clamped = Math.min(g, limit);
+    return (clamped / (1 + Math.exp(-1.702 * clamped))) * (Math.max(-limit, Math.min(u, limit)) + 1);
+  });
+}
+
+/** Experts that a router chooses for one token, most probable first (equal ones by number), with their weights. */
+export function chosenExperts({ used, router }: Experts, scores: Float64Array): [expert: number, weight: number][] {
+  const order = Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a] || a - b);
+  const chosen = order.slice(0, used);
+  const largest = scores[order[0]];
+  const powers = scores.map((score) => Math.exp(score - largest));
+  const over = router === 'all' ? order : chosen;
+  const total = over.reduce((sum, expert) => sum + powers[expert], 0);
+  return chosen.map((expert) => [expert, powers[expert] / total]);
 }
 
 /** The sum of `values`, each times its weight; zeros when there are none. */
@@ -144,6 +191,11 @@ export function weightedSum(weights: readonly number[], values: readonly Float64
     for (let i = 0; i < size; i++) result[i] += weights[j] * value[i];
   });
   return result;
+}
+
+/** GELU with tanh (Hendrycks and Gimpel, 2016). */
+function gelu(x: number): number {
+  return 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3)));
 }
 
 /** `x × sigmoid(x)`. */

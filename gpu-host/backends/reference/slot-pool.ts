@@ -1,5 +1,6 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
-import { rotaryFrequencies } from '../rotary.ts';
+import { positionBytes, SlotPositions } from '../positions.ts';
+import { type Rotation, rotationsOf } from '../rotary.ts';
 import { rotate } from './math.ts';
 
 /** Key and value of one input in one layer, `kvHeads × headDim` each; keys are rotated. A write to a slot replaces its pair. */
@@ -13,7 +14,8 @@ export class SlotPool {
   readonly pageBytes: number;
   readonly #config: ModelConfig;
   readonly #pageSize: number;
-  readonly #frequencies: Float64Array;
+  readonly #rotations: readonly (Rotation | null)[];
+  readonly #positions: SlotPositions;
   readonly #layers: (KeyValue | undefined)[][];
   readonly #roundKey: (key: Float64Array) => Float64Array;
 
@@ -27,9 +29,11 @@ export class SlotPool {
     this.#roundKey = roundKey;
     this.#config = config;
     this.#pageSize = pageSize;
-    this.#frequencies = rotaryFrequencies(config);
+    this.#rotations = rotationsOf(config);
+    this.#positions = new SlotPositions(config, pageSize, pageCount);
     this.#layers = Array.from({ length: config.layers }, () => new Array(pageSize * pageCount));
-    this.pageBytes = config.layers * pageSize * 2 * kvSize(config) * Float64Array.BYTES_PER_ELEMENT;
+    this.pageBytes =
+      config.layers * pageSize * 2 * kvSize(config) * Float64Array.BYTES_PER_ELEMENT + positionBytes(config, pageSize);
   }
 
   read(layer: number, slot: number): KeyValue {
@@ -41,14 +45,20 @@ export class SlotPool {
     this.#layers[layer][slot] = row;
   }
 
+  /** Position of each slot's key. */
+  get positions(): SlotPositions {
+    return this.#positions;
+  }
+
   /** Copies slots pairwise in every layer and rotates keys by `shifts` positions; reads all sources before it writes any destination. */
   copy(sources: Uint32Array, destinations: Uint32Array, shifts: Int32Array | undefined): void {
     this.#layers.forEach((slots, layer) => {
-      const copies = Array.from(sources, (slot, i) => this.#shifted(this.read(layer, slot), shifts?.[i] ?? 0));
+      const copies = Array.from(sources, (slot, i) => this.#shifted(layer, this.read(layer, slot), shifts?.[i] ?? 0));
       destinations.forEach((slot, i) => {
         slots[slot] = copies[i];
       });
     });
+    this.#positions.copy(sources, destinations, shifts);
   }
 
   /** Copies a page out layer by layer, slot by slot: key, then value, in the machine's float64. */
@@ -60,6 +70,7 @@ export class SlotPool {
         offset += part.byteLength;
       }
     }
+    this.#positions.readPage(page, into);
   }
 
   writePage(page: number, from: Uint8Array): void {
@@ -73,6 +84,7 @@ export class SlotPool {
         slots[page * this.#pageSize + slot] = { key, value: values.subarray(start + size, start + 2 * size) };
       }
     });
+    this.#positions.writePage(page, from);
   }
 
   *#rowsOf(page: number): Generator<KeyValue> {
@@ -81,12 +93,13 @@ export class SlotPool {
     }
   }
 
-  #shifted(row: KeyValue, shift: number): KeyValue {
-    if (shift === 0) return row;
+  #shifted(layer: number, row: KeyValue, shift: number): KeyValue {
+    const rotation = this.#rotations[layer];
+    if (shift === 0 || !rotation) return row;
     const key = row.key.slice();
     const { headDim } = this.#config;
     for (let start = 0; start < key.length; start += headDim) {
-      rotate(key.subarray(start, start + headDim), shift, this.#frequencies);
+      rotate(key.subarray(start, start + headDim), shift, { ...rotation, scale: 1 });
     }
     return { key: this.#roundKey(key), value: row.value };
   }

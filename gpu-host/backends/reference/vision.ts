@@ -93,12 +93,13 @@ export class ReferenceImageEncoder implements ImageEncoder {
   #attention(name: string, rows: Rows): Rows {
     const { heads, hiddenSize } = this.config;
     const headDim = hiddenSize / heads;
+    const scoring = { scale: 1 / Math.sqrt(headDim), cap: null, sink: undefined };
     const [queries, keys, values] = ['q_proj', 'k_proj', 'v_proj'].map((part) => this.#linear(`${name}.${part}`, rows));
     const joined = rows.map((_, i) => {
       const row = new Float64Array(hiddenSize);
       for (let start = 0; start < hiddenSize; start += headDim) {
         const head = (vector: Float64Array) => vector.subarray(start, start + headDim);
-        const weights = attentionWeights(head(queries[i]), keys.map(head));
+        const weights = attentionWeights(head(queries[i]), keys.map(head), scoring);
         row.set(weightedSum(weights, values.map(head), headDim), start);
       }
       return row;

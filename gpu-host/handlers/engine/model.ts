@@ -14,6 +14,8 @@ import type { StepProfile } from '../../telemetry/step-profile.ts';
 export interface HostedModel {
   readonly name: string;
   readonly backend: Backend;
+  /** Why the host chose the backend; absent when the configuration names it. */
+  readonly reason?: string;
   /** Hugging Face directory, sent to runtimes for the tokenizer. */
   readonly directory: string;
   /**

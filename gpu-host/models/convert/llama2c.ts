@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { type FileHandle, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { configToJson, type ModelConfig } from '../config.ts';
+import { configToJson, type ModelConfig, plainTraits } from '../config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { expectedTensors } from '../load.ts';
 import { type TensorSource, writeSafetensors } from '../safetensors.ts';
@@ -74,6 +74,7 @@ function readHeader(checkpoint: Buffer, file: string): ModelConfig {
     signedVocabulary !== 0;
   if (!isPlausible) throw new ModelError('malformed-weights', `${file}: not a llama2.c checkpoint (version 0)`);
   return {
+    ...plainTraits(hidden / heads),
     family: 'llama',
     hiddenSize: hidden,
     intermediateSize: intermediate,
@@ -88,8 +89,6 @@ function readHeader(checkpoint: Buffer, file: string): ModelConfig {
     ropeScaling: null,
     rmsNormEpsilon: 1e-5,
     tiedEmbeddings: signedVocabulary > 0,
-    attentionBias: false,
-    queryKeyNorm: false,
     bosTokenId: 1,
     // The training data separates texts by BOS only, and llama2.c stops at BOS; 2 is the vocabulary's own end token.
     eosTokenIds: [2, 1],

@@ -1,7 +1,8 @@
 import { mkdir } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, posix } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
+import { partNames } from '../convert/gguf/split.ts';
 import { SENTENCE_FILES } from '../encoder/config.ts';
 import { causeText, ModelError } from '../errors.ts';
 import { isShardName, readJson } from '../load.ts';
@@ -38,7 +39,7 @@ export interface FetchFromHubOptions {
   readonly id: string;
   /** Branch, tag or commit. */
   readonly revision: string;
-  /** The one file that holds the whole model; by default a model in Hugging Face layout is fetched. */
+  /** The file that holds the whole model, or the first of its parts; by default a model in Hugging Face layout is fetched. */
   readonly file?: string;
   /** Path prefix of partial downloads, which a later fetch resumes. Only one fetch at a time may use it. */
   readonly partPrefix: string;
@@ -68,7 +69,11 @@ export async function fetchFromHub(options: FetchFromHubOptions): Promise<{ comm
   const hub = new Hub(options);
   if (options.file !== undefined) {
     const modelFile = await hub.require(options.file);
+    hub.revision = modelFile.commit ?? options.revision;
     await hub.fetch(modelFile);
+    const folder = posix.dirname(options.file);
+    for (const part of (partNames(posix.basename(options.file)) ?? []).slice(1))
+      await hub.fetch(await hub.require(posix.join(folder, part)));
     return { commit: modelFile.commit };
   }
   const config = await hub.require('config.json');

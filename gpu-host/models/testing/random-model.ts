@@ -1,12 +1,13 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { adapterTensors, type LoadedAdapter, loadAdapter, PROJECTIONS, type Projection } from '../adapter.ts';
-import { configToJson, type ModelConfig } from '../config.ts';
+import { configToJson, type ModelConfig, PLAIN_TRAITS, plainTraits } from '../config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from '../load.ts';
 import { writeSafetensors } from '../safetensors.ts';
 
 /** A model that is small enough for the float64 reference, and has grouped queries (fewer heads of keys and values than of queries). */
-const TINY: ModelConfig = {
+const TINY: Omit<ModelConfig, 'rotaryDim' | 'attentionScale'> = {
+  ...PLAIN_TRAITS,
   family: 'llama',
   hiddenSize: 32,
   intermediateSize: 64,
@@ -20,8 +21,6 @@ const TINY: ModelConfig = {
   ropeScaling: null,
   rmsNormEpsilon: 1e-5,
   tiedEmbeddings: false,
-  attentionBias: false,
-  queryKeyNorm: false,
   bosTokenId: 1,
   eosTokenIds: [2],
 };
@@ -48,7 +47,12 @@ export async function randomModel(directory: string, config: Partial<ModelConfig
 /** A tiny model's config, with the fields of `config` replaced. */
 export function tinyConfig(config: Partial<ModelConfig>): ModelConfig {
   const family = config.family ?? (config.attentionBias ? 'qwen2' : config.queryKeyNorm ? 'qwen3' : TINY.family);
-  return { ...TINY, ...config, family, attentionBias: family === 'qwen2', queryKeyNorm: family === 'qwen3' };
+  return {
+    ...TINY,
+    ...plainTraits(config.headDim ?? TINY.headDim),
+    ...config,
+    ...{ family, attentionBias: family === 'qwen2', queryKeyNorm: family === 'qwen3' },
+  };
 }
 
 /** Additions of {@link writePlainTokenizer}. */

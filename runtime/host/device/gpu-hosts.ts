@@ -18,8 +18,9 @@ export function describeHosts(hosts: readonly HostSource[], draining = new Drain
     ...drainOf(draining, name),
     ...(hostId !== undefined && { hostId }),
     models: models.map((model) => {
-      const { backend, precision, kv, device, pageSize, pageCount } = model;
-      const compute = { backend, precision, ...(kv !== undefined && { kv }), device };
+      const { backend, precision, kv, device, reason, pageSize, pageCount } = model;
+      const told = { ...(kv !== undefined && { kv }), ...(reason !== undefined && { reason }) };
+      const compute = { backend, precision, ...told, device };
       return { name: model.name, ...compute, pageSize, pageCount };
     }),
   }));

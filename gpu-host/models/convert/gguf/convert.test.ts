@@ -5,9 +5,11 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { ModelConfig } from '../../config.ts';
 import { expectedTensors, type LoadedModel, loadModel } from '../../load.ts';
+import { isPacked, readValues } from '../../tensors.ts';
 import { argmax, PlainForward } from '../../testing/plain-forward.ts';
 import { randomModel } from '../../testing/random-model.ts';
-import { convertGguf } from './convert.ts';
+import { convertPacked, widenBlocks } from '../../widen.ts';
+import { importGguf } from './convert.ts';
 import { type Encoding, type Entry, type FileParts, ggufFile, modelParts } from './testing/write.ts';
 import { TYPES } from './types.ts';
 
@@ -16,7 +18,7 @@ const SHAPE = { hiddenSize: 64, intermediateSize: 96, headDim: 16, vocabularySiz
 
 const GOLDEN = join(import.meta.dirname, 'fixtures/blocks-golden.json');
 
-describe('convertGguf', () => {
+describe('importGguf', () => {
   let directory: string;
   let file: string;
   before(async () => {
@@ -30,13 +32,13 @@ describe('convertGguf', () => {
   const convert = async (parts: FileParts): Promise<LoadedModel> => {
     await writeFile(file, ggufFile(parts));
     const out = await mkdtemp(join(directory, 'out-'));
-    await convertGguf(file, out);
+    await importGguf(file, out);
     return loadModel(out);
   };
   const refuses = async (parts: FileParts, error: { code: string; message: RegExp }) => {
     await writeFile(file, ggufFile(parts));
     const out = await mkdtemp(join(directory, 'out-'));
-    await assert.rejects(convertGguf(file, out), error);
+    await assert.rejects(importGguf(file, out), error);
   };
   /** The same parts with `entry` added or replaced. A string names the entry to remove. */
   const withEntry = (parts: FileParts, entry: Entry | string): FileParts => {
@@ -90,16 +92,16 @@ describe('convertGguf', () => {
     assert.deepEqual(greedyTokens(asStored, 'interleaved'), greedyTokens(await convert(parts)));
   });
 
-  it("keeps the type of plain values, and keeps blocks whose values Pie's own blocks can represent", async () => {
+  it("keeps the file's types", async () => {
     const model = await originalModel();
     const name = 'model.layers.1.mlp.down_proj.weight';
     // Bounds relative to the largest value. F16 rounds to 11 significant bits, and the writer's BF16 cuts off all bits after the eighth.
     // Levels of Q8_0 are off by at most half of 1/127, those of Q4_0 by half of 1/8; these two bounds leave room for the rounding of the scale.
     const relativeErrors: Record<Encoding, number> = { F32: 0, F16: 2 ** -11, BF16: 2 ** -7, Q8_0: 0.005, Q4_0: 0.08 };
-    const blocks: Partial<Record<Encoding, string>> = { Q8_0: 'int8', Q4_0: 'int4' };
     for (const [encoding, error] of Object.entries(relativeErrors) as [Encoding, number][]) {
       const { tensors } = await convert(modelParts(model, encoding));
-      assert.equal(tensors.info(name).dtype, blocks[encoding] ?? encoding);
+      const info = tensors.info(name);
+      assert.equal(isPacked(info) ? info.type.name : info.dtype, encoding);
       const [exact, values] = [model.tensors.read(name), tensors.read(name)];
       const largest = Math.max(...exact.map(Math.abs));
       const worst = Math.max(...values.map((value, i) => Math.abs(value - exact[i]!)));
@@ -117,17 +119,20 @@ describe('convertGguf', () => {
       /** `length` bytes: the bytes of `hex`, repeated. */
       const tiled = (hex: string, length: number) =>
         Buffer.concat(Array<Buffer>(Math.ceil(length / (hex.length / 2))).fill(Buffer.from(hex, 'hex')), length);
-      const { blocks, values } = golden[name];
+      const { blocks: hex, values } = golden[name];
       const floatBytes = 4 * size * size;
-      const bytes = tiled(blocks, (floatBytes * blocks.length) / values.length);
+      const bytes = tiled(hex, (floatBytes * hex.length) / values.length);
       const tensors = parts.tensors.map((tensor) =>
         tensor.name === 'blk.0.ffn_down.weight' ? { ...tensor, type: Number(number), bytes } : tensor,
       );
       const converted = await convert({ ...parts, tensors });
       const stored = 'model.layers.0.mlp.down_proj.weight';
-      assert.equal(converted.tensors.info(stored).dtype, exact?.dtype ?? 'F32');
+      const blocks = await convertPacked(converted);
+      assert.equal(blocks.tensors.info(stored).dtype, exact?.dtype ?? 'F32');
       const expected = new Float32Array(new Uint8Array(tiled(values, floatBytes)).buffer);
       assert.deepEqual(converted.tensors.read(stored), expected, name);
+      assert.deepEqual(readValues(blocks.tensors.info(stored)), expected, name);
+      assert.deepEqual(readValues((await widenBlocks(converted)).tensors.info(stored)), expected, name);
     }
   });
 
@@ -144,7 +149,13 @@ describe('convertGguf', () => {
   });
 
   it("recognises Llama 3's frequency scaling by its divisors, and refuses other divisors", async () => {
-    const scaling = { factor: 32, lowFrequencyFactor: 1, highFrequencyFactor: 4, originalContextLength: 8192 };
+    const scaling = {
+      type: 'llama3',
+      factor: 32,
+      lowFrequencyFactor: 1,
+      highFrequencyFactor: 4,
+      originalContextLength: 8192,
+    };
     const { factor, lowFrequencyFactor: low, highFrequencyFactor: high, originalContextLength: context } = scaling;
     const model = await originalModel({ ropeTheta: 500_000 });
     const parts = modelParts(model, 'F32');
@@ -178,9 +189,9 @@ describe('convertGguf', () => {
     const none: Entry = ['llama.rope.scaling.type', 'text', 'none'];
     const factor: Entry = ['llama.rope.scaling.factor', 'f32', 4];
     for (const [entries, ropeScaling] of [
-      [[type, factor], { factor: 4 }],
-      [[factor], { factor: 4 }],
-      [[['llama.rope.scale_linear', 'f32', 2]], { factor: 2 }],
+      [[type, factor], { type: 'linear', factor: 4 }],
+      [[factor], { type: 'linear', factor: 4 }],
+      [[['llama.rope.scale_linear', 'f32', 2]], { type: 'linear', factor: 2 }],
       [[none, factor], null],
       [[type], null],
     ] as const) {
@@ -192,21 +203,20 @@ describe('convertGguf', () => {
   it('refuses an unsupported or malformed model, and states the reason', async () => {
     // The model has 2 layers.
     const parts = modelParts(await originalModel(), 'F32');
-    const extra = { name: 'blk.0.attn_q.bias', shape: [64], type: 0, bytes: Buffer.alloc(256) };
+    const extra = { name: 'blk.0.attn_rot', shape: [64], type: 0, bytes: Buffer.alloc(256) };
     const cases: [FileParts, string, RegExp][] = [
-      [withEntry(parts, ['general.architecture', 'text', 'gemma3']), 'unsupported-model', /"gemma3"/],
+      [withEntry(parts, ['general.architecture', 'text', 'mpt']), 'unsupported-model', /"mpt"/],
       [withEntry(parts, 'general.architecture'), 'unsupported-model', /does not state its architecture/],
       [withEntry(parts, ['llama.expert_count', 'u32', 8]), 'unsupported-model', /8 experts/],
-      [withEntry(parts, ['llama.rope.scaling.type', 'text', 'yarn']), 'unsupported-model', /"yarn"/],
+      [withEntry(parts, ['llama.rope.scaling.type', 'text', 'ntk']), 'unsupported-model', /"ntk"/],
       [withEntry(parts, ['llama.rope.dimension_count', 'u32', 8]), 'unsupported-model', /part is rotated/],
-      [withEntry(parts, ['split.count', 'u32', 3]), 'unsupported-model', /one of 3 parts/],
       [withEntry(parts, 'llama.block_count'), 'malformed-config', /llama\.block_count/],
       [withEntry(parts, ['llama.block_count', 'u32', 3]), 'missing-tensor', /blk\.2\.attn_norm/],
       [withEntry(parts, ['llama.block_count', 'u32', 1]), 'unsupported-model', /"blk\.1\.attn_norm/],
       [withEntry(parts, ['llama.block_count', 'u32', 4_000_000_000]), 'malformed-config', /num_hidden_layers/],
       [withEntry(parts, ['llama.attention.head_count', 'text', '4']), 'malformed-config', /head_count/],
       [withEntry(parts, ['llama.feed_forward_length', 'u32', 128]), 'wrong-shape', /ffn_gate/],
-      [{ ...parts, tensors: [...parts.tensors, extra] }, 'unsupported-model', /"blk\.0\.attn_q\.bias"/],
+      [{ ...parts, tensors: [...parts.tensors, extra] }, 'unsupported-model', /"blk\.0\.attn_rot"/],
       [{ ...parts, tensors: parts.tensors.slice(1) }, 'malformed-config', /vocab_size/],
     ];
     for (const [wrong, code, message] of cases) await refuses(wrong, { code, message });
@@ -216,8 +226,8 @@ describe('convertGguf', () => {
     const parts = modelParts(await originalModel(), 'F32');
     await writeFile(file, ggufFile(withEntry(parts, ['tokenizer.chat_template', 'text', '{% if %}'])));
     const out = await mkdtemp(join(directory, 'out-'));
-    await assert.rejects(convertGguf(file, out), { code: 'malformed-tokenizer' });
-    assert.ok(!(await readdir(out)).includes('model.safetensors'));
+    await assert.rejects(importGguf(file, out), { code: 'malformed-tokenizer' });
+    assert.ok(!(await readdir(out)).includes('model.gguf'));
   });
 });
 

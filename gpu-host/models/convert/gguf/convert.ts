@@ -1,177 +1,161 @@
-import { closeSync, openSync, readSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { bitsOf, blockedNames, configToJson, type ModelConfig } from '../../config.ts';
+import { type ModelConfig, parseConfig } from '../../config.ts';
 import { ModelError } from '../../errors.ts';
+import type { GgufForm } from '../../families/family.ts';
+import { ggufForm } from '../../families/index.ts';
 import { expectedTensors } from '../../load.ts';
-import { type TensorSource, writeSafetensors } from '../../safetensors.ts';
+import { placeFile } from '../../place-file.ts';
+import { checkPlace, type Layout, partOf, placesOf } from '../../places.ts';
+import { readBytes } from '../../safetensors.ts';
+import type { TensorInfo } from '../../tensors.ts';
 import { loadTokenizer } from '../../tokenizer.ts';
-import { halvesOfHeads } from '../matrices.ts';
-import { ggufConfig } from './config.ts';
-import { type GgufTensor, readGgufHeader } from './header.ts';
+import { DIVISORS, ggufConfig } from './config.ts';
+import type { GgufTensor } from './header.ts';
+import { partName, readGguf } from './split.ts';
 import { ggufTokenizer, specialIds } from './tokenizer.ts';
-import type { ExactBlocks } from './types.ts';
 
-/** Bytes that one piece of a tensor takes as 32-bit floats. A piece is larger if a single row is, or the rows of a head that are reordered. */
-const PIECE_BYTES = 4 << 20;
+/** Maximum bytes of the list of the rotation's divisors; a head has at most a few thousand pairs. */
+const MAX_DIVISOR_BYTES = 4 << 20;
 
-/** Hugging Face's name → GGUF's name, for tensors of a layer, without the prefix that names the layer. */
-const IN_LAYER: Readonly<Record<string, string>> = {
-  'input_layernorm.weight': 'attn_norm.weight',
-  'self_attn.q_proj.weight': 'attn_q.weight',
-  'self_attn.k_proj.weight': 'attn_k.weight',
-  'self_attn.v_proj.weight': 'attn_v.weight',
-  'self_attn.q_proj.bias': 'attn_q.bias',
-  'self_attn.k_proj.bias': 'attn_k.bias',
-  'self_attn.v_proj.bias': 'attn_v.bias',
-  'self_attn.q_norm.weight': 'attn_q_norm.weight',
-  'self_attn.k_norm.weight': 'attn_k_norm.weight',
-  'self_attn.o_proj.weight': 'attn_output.weight',
-  'post_attention_layernorm.weight': 'ffn_norm.weight',
-  'mlp.gate_proj.weight': 'ffn_gate.weight',
-  'mlp.up_proj.weight': 'ffn_up.weight',
-  'mlp.down_proj.weight': 'ffn_down.weight',
+/** Our modules of a layer → those of GGUF, in all architectures that do not say otherwise. */
+const MODULES: Readonly<Record<string, string>> = {
+  input_layernorm: 'attn_norm',
+  'self_attn.q_proj': 'attn_q',
+  'self_attn.k_proj': 'attn_k',
+  'self_attn.v_proj': 'attn_v',
+  'self_attn.q_norm': 'attn_q_norm',
+  'self_attn.k_norm': 'attn_k_norm',
+  'self_attn.sinks': 'attn_sinks.weight',
+  'self_attn.o_proj': 'attn_output',
+  'self_attn.output_norm': 'post_attention_norm',
+  post_attention_layernorm: 'ffn_norm',
+  'mlp.input_norm': 'ffn_norm',
+  'mlp.gate_proj': 'ffn_gate',
+  'mlp.up_proj': 'ffn_up',
+  'mlp.down_proj': 'ffn_down',
+  'mlp.router': 'ffn_gate_inp',
+  'mlp.output_norm': 'post_ffw_norm',
+};
+const STACKS: Readonly<Record<string, string>> = {
+  gate_proj: 'ffn_gate_exps',
+  up_proj: 'ffn_up_exps',
+  down_proj: 'ffn_down_exps',
 };
 const OUTSIDE_LAYERS: Readonly<Record<string, string>> = {
   'model.embed_tokens.weight': 'token_embd.weight',
   'model.norm.weight': 'output_norm.weight',
   'lm_head.weight': 'output.weight',
 };
-/** The tensor of the numbers by which llama.cpp divides the rotation's frequencies. */
-const DIVISORS = 'rope_freqs.weight';
+
+/** The names of a form's files. */
+export function ggufLayout({ names }: GgufForm): Layout {
+  return {
+    layer: (index) => `blk.${index}.`,
+    ...{ outside: OUTSIDE_LAYERS, stacks: STACKS, fused: names?.fused ?? {} },
+    modules: { ...MODULES, ...names?.modules },
+  };
+}
+/** Name of the weights in a model's directory, without the suffix and the number of a part. */
+const NAME = 'model';
 
 /**
- * Converts a GGUF file to Hugging Face layout in `directory`. Values in blocks become Pie's own blocks where these can hold exactly the same
- * values, else 32-bit floats. Other values keep their type.
+ * Brings a GGUF model into a model's directory: its configuration and its tokenizer as Hugging Face's files, and the file itself, or its parts, with
+ * the weights in their own bits ({@link placeFile} says how).
  *
- * For the architecture `llama`, GGUF orders the query and key rows for a rotation of neighbouring pairs (0 with 1, 2 with 3, …). Hugging Face
- * rotates the first half of a head against the second half; the converter restores Hugging Face's order.
- *
- * @throws ModelError `malformed-weights`, `malformed-config`, `malformed-tokenizer`, `missing-tensor`, `wrong-shape` or `unsupported-model`
+ * @param file the file, or the first of the parts
+ * @param onProgress called for each part that is in its place
+ * @throws ModelError `malformed-weights`, `malformed-config`, `malformed-tokenizer`, `missing-tensor`, `wrong-shape`, `missing-file`,
+ * `invalid-source` or `unsupported-model`
  */
-export async function convertGguf(
+export async function importGguf(
   file: string,
   directory: string,
   onProgress: (done: number, total: number) => void = () => {},
 ): Promise<void> {
-  const header = readGgufHeader(file);
-  const fd = openSync(file, 'r');
-  try {
-    const divisors = header.tensors.get(DIVISORS);
-    const config = ggufConfig(header, divisors ? readDivisors(fd, divisors) : null, specialIds(header.metadata));
-    const sources = sourcesOf(fd, config, header.tensors);
-    const { tokenizer, settings } = ggufTokenizer(header.metadata, config);
-    const json = (name: string, value: unknown) =>
-      writeFile(join(directory, name), `${JSON.stringify(value, null, 1)}\n`);
-    await json('config.json', configToJson(config));
-    // No indentation here: it would double the text of a million merges.
-    await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(tokenizer));
-    await json('tokenizer_config.json', settings);
-    // A tokenizer that cannot be used is refused before gigabytes of weights are written.
-    await loadTokenizer(directory);
-    await writeSafetensors(join(directory, 'model.safetensors'), sources, onProgress);
-  } finally {
-    closeSync(fd);
-  }
-}
-
-function sourcesOf(fd: number, config: ModelConfig, tensors: ReadonlyMap<string, GgufTensor>): TensorSource[] {
-  const unused = new Set(tensors.keys());
-  unused.delete(DIVISORS);
-  const sources = expectedTensors(config).flatMap(([name, shape]): TensorSource[] => {
-    const [, layer, inLayer = ''] = /^model\.layers\.(\d+)\.(.+)$/.exec(name) ?? [];
-    const stored =
-      layer === undefined ? (OUTSIDE_LAYERS[name] ?? name) : `blk.${layer}.${IN_LAYER[inLayer] ?? inLayer}`;
-    const tensor = tensors.get(stored);
-    if (tensor === undefined) throw new ModelError('missing-tensor', `the GGUF file lacks the tensor "${stored}"`);
-    if (tensor.shape.length !== shape.length || tensor.shape.some((dimension, i) => dimension !== shape[i])) {
-      throw new ModelError(
-        'wrong-shape',
-        `"${stored}" has shape [${tensor.shape.join(', ')}], the file's own sizes imply [${shape.join(', ')}]`,
-      );
-    }
-    unused.delete(stored);
-    const hasNeighbourPairs = config.family === 'llama' && /\.(q|k)_proj\.weight$/.test(name);
-    const rowsOfHead = hasNeighbourPairs ? config.headDim : 0;
-    const { exact, plain = 'F32' } = tensor.type;
-    if (exact !== undefined && shape.length === 2) return inBlocks(fd, name, tensor, exact, rowsOfHead);
-    return [{ name, shape, dtype: plain, data: () => values(fd, tensor, rowsOfHead) }];
-  });
-  const [first] = unused;
-  if (first !== undefined) {
-    throw new ModelError('unsupported-model', `the GGUF file has a tensor "${first}", which Pie does not compute`);
-  }
-  return sources;
-}
-
-/** The two tensors of a matrix in blocks. Each of them reads the file separately and in pieces, so that memory never holds the whole matrix. */
-function inBlocks(
-  fd: number,
-  name: string,
-  tensor: GgufTensor,
-  { dtype, blockSize, levels, scales }: ExactBlocks,
-  rowsOfHead: number,
-): TensorSource[] {
-  const [rows = 0, columns = 0] = tensor.shape;
-  const shape = [rows, columns / blockSize];
-  const names = blockedNames(name, dtype);
-  const extractedBytes = function* (extract: ExactBlocks['levels' | 'scales']): Generator<Uint8Array> {
-    for (const piece of pieces(fd, tensor, rowsOfHead)) yield bytesOf(extract(viewOf(piece)));
+  const { metadata, tensors, files } = readGguf(file);
+  const divisors = (name: string) => {
+    const tensor = tensors.get(name);
+    return tensor ? readDivisors(name, tensor) : null;
   };
-  const levelsShape = [...shape, (blockSize * bitsOf(dtype)) / 8];
-  return [
-    { name: names.levels, shape: levelsShape, dtype: 'U8', data: () => extractedBytes(levels) },
-    { name: names.scales, shape, data: () => extractedBytes(scales) },
-  ];
-}
-
-/** A tensor's values as safetensors stores them. */
-function* values(fd: number, tensor: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
-  const { type } = tensor;
-  for (const piece of pieces(fd, tensor, rowsOfHead)) {
-    if (type.decode === undefined) {
-      yield piece;
-      continue;
-    }
-    const decoded = new Float32Array((piece.length / type.bytes) * type.values);
-    type.decode(viewOf(piece), decoded);
-    yield bytesOf(decoded);
+  const { form, json: configJson } = ggufConfig({ metadata, tensors }, divisors, specialIds(metadata));
+  const config = parseConfig(configJson);
+  const places = placesOf(expectedTensors(config), config, ggufLayout(form));
+  ggufTensors(config, form, tensors);
+  const used = new Set([...DIVISORS, ...[...places.values()].map(({ name }) => name)]);
+  const unused = [...tensors.keys()].find((name) => !used.has(name));
+  if (unused !== undefined)
+    throw new ModelError('unsupported-model', `the GGUF file has a tensor "${unused}", which Pie does not compute`);
+  const { tokenizer, settings } = ggufTokenizer(metadata, config);
+  const json = (name: string, value: unknown) =>
+    writeFile(join(directory, name), `${JSON.stringify(value, null, 1)}\n`);
+  await json('config.json', configJson);
+  // No indentation here: it would double the text of a million merges.
+  await writeFile(join(directory, 'tokenizer.json'), JSON.stringify(tokenizer));
+  await json('tokenizer_config.json', settings);
+  // A tokenizer that cannot be used is refused before gigabytes of weights are copied.
+  await loadTokenizer(directory);
+  for (const [index, source] of files.entries()) {
+    const name = files.length === 1 ? `${NAME}.gguf` : partName(NAME, index + 1, files.length);
+    await placeFile(source, join(directory, name));
+    onProgress(index + 1, files.length);
   }
 }
 
-/** A tensor's bytes, some rows at a time. Puts the rows of each head into Hugging Face's order; with a `rowsOfHead` of 0, keeps the file's order. */
-function* pieces(fd: number, { shape, offset, bytes }: GgufTensor, rowsOfHead: number): Generator<Uint8Array> {
-  const columns = shape.at(-1) ?? 1;
-  const rows = shape.slice(0, -1).reduce((product, dimension) => product * dimension, 1);
-  const rowBytes = bytes / rows;
-  const unit = rowsOfHead || 1;
-  const step = unit * Math.max(1, Math.floor(PIECE_BYTES / (4 * columns * unit)));
-  for (let row = 0; row < rows; row += step) {
-    const read = readAt(fd, offset + row * rowBytes, Math.min(step, rows - row) * rowBytes);
-    yield rowsOfHead > 0 ? halvesOfHeads(read, rowBytes, rowsOfHead) : read;
-  }
+/** The GGUF file of a model's directory, or the first of its parts; undefined when its weights have another format. */
+export function ggufFileOf(directory: string): string | undefined {
+  const name = readdirSync(directory).find((each) => each === `${NAME}.gguf` || FIRST_PART.test(each));
+  return name === undefined ? undefined : join(directory, name);
 }
 
-function viewOf({ buffer, byteOffset, byteLength }: Uint8Array): DataView {
-  return new DataView(buffer, byteOffset, byteLength);
+const FIRST_PART = new RegExp(String.raw`^${NAME}-00001-of-\d{5}\.gguf$`);
+
+/** An opened GGUF model: its tensors by our names, and the configuration as the file's values have it. */
+export interface OpenedGguf {
+  readonly config: ModelConfig;
+  readonly tensors: Map<string, TensorInfo>;
 }
 
-function bytesOf({ buffer, byteOffset, byteLength }: Uint8Array | Float32Array): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
+/** Opens the weights of a GGUF file, or of the parts of which it is the first. @throws ModelError */
+export function openGguf(file: string, config: ModelConfig): OpenedGguf {
+  const { metadata, tensors } = readGguf(file, { lists: false });
+  const form = ggufForm(metadata.get('general.architecture'));
+  if (form?.type !== config.family)
+    throw new ModelError('malformed-config', `${file} is no model of the type "${config.family}" of its config.json`);
+  return {
+    config: form.addsOneToNorms ? { ...config, normOffset: 0 } : config,
+    tensors: ggufTensors(config, form, tensors),
+  };
 }
 
-function readDivisors(fd: number, { type, shape, offset, bytes }: GgufTensor): Float32Array {
-  if (type.plain !== 'F32' || shape.length !== 1 || bytes > PIECE_BYTES)
-    throw new ModelError('malformed-weights', `"${DIVISORS}" is not a short list of 32-bit floats`);
-  return new Float32Array(readAt(fd, offset, bytes).buffer);
+/** The tensors of a text model by our names, where they lie in GGUF files. @throws ModelError `missing-tensor` or `wrong-shape` */
+function ggufTensors(
+  config: ModelConfig,
+  form: GgufForm,
+  tensors: ReadonlyMap<string, GgufTensor>,
+): Map<string, TensorInfo> {
+  const places = placesOf(expectedTensors(config), config, ggufLayout(form));
+  return new Map(
+    Array.from(places, ([name, place]) => {
+      const tensor = tensors.get(place.name);
+      if (tensor === undefined)
+        throw new ModelError('missing-tensor', `the GGUF file lacks the tensor "${place.name}"`);
+      checkPlace(place, tensor.shape);
+      const isPermuted = form.permuted === true && /\.(q|k)_proj\.(weight|bias)$/.test(name);
+      return [name, partOf(infoOf(tensor, isPermuted ? config.headDim : 0), place)];
+    }),
+  );
 }
 
-function readAt(fd: number, offset: number, bytes: number): Uint8Array<ArrayBuffer> {
-  const buffer = new Uint8Array(bytes);
-  for (let done = 0; done < bytes; ) {
-    const read = readSync(fd, buffer, done, bytes - done, offset + done);
-    if (read === 0) throw new ModelError('malformed-weights', `the GGUF file ends before byte ${offset + bytes}`);
-    done += read;
-  }
-  return buffer;
+function infoOf({ type, ...place }: GgufTensor, rowsOfHead: number): TensorInfo {
+  return type.plain === undefined || rowsOfHead > 0
+    ? { dtype: 'packed', type, rowsOfHead, ...place }
+    : { dtype: type.plain, ...place };
+}
+
+function readDivisors(name: string, tensor: GgufTensor): Float32Array {
+  if (tensor.type.plain !== 'F32' || tensor.shape.length !== 1 || tensor.bytes > MAX_DIVISOR_BYTES)
+    throw new ModelError('malformed-weights', `"${name}" is not a short list of 32-bit floats`);
+  return new Float32Array(readBytes(tensor).buffer);
 }

@@ -50,6 +50,20 @@ describe('readGgufHeader', () => {
     );
   };
 
+  it('can leave out lists, and reads the rest alike', async () => {
+    await writeFile(file, ggufFile(PARTS));
+    const [whole, short] = [readGgufHeader(file), readGgufHeader(file, { lists: false })];
+    assert.deepEqual(
+      [...short.metadata],
+      [...whole.metadata].filter(([, value]) => !Array.isArray(value)),
+    );
+    assert.deepEqual(short.tensors, whole.tensors);
+    const bytes = ggufFile(PARTS);
+    const cut = bytes.indexOf('a.text') + 30;
+    await writeFile(file, bytes.subarray(0, cut));
+    assert.throws(() => readGgufHeader(file, { lists: false }), { code: 'malformed-weights' });
+  });
+
   it('reads metadata, and the shapes and offsets of tensors', async () => {
     for (const version of [2, 3]) {
       await writeFile(file, ggufFile({ ...PARTS, version }));

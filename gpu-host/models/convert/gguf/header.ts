@@ -1,23 +1,28 @@
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, readSync } from 'node:fs';
 import { ModelError } from '../../errors.ts';
+import { openFile, type StoredRange, versionOf } from '../../safetensors.ts';
 import { type TensorType, TYPES } from './types.ts';
 
 /** A value of a GGUF file's metadata; 64-bit integers beyond 2⁵³ lose their last bits. */
 export type MetadataValue = number | boolean | string | readonly number[] | readonly boolean[] | readonly string[];
 
-/** Location of one tensor: `bytes` bytes at `offset` from the start of the file. A row has as many values as `shape`'s last dimension. */
-export interface GgufTensor {
+/** Location of one tensor. A row has as many values as `shape`'s last dimension. */
+export interface GgufTensor extends StoredRange {
   readonly type: TensorType;
   /** Outermost dimension first, as in Hugging Face layout. */
   readonly shape: readonly number[];
-  readonly offset: number;
-  readonly bytes: number;
 }
 
 /** Metadata and table of tensors of a GGUF file: everything before the weights. */
 export interface GgufHeader {
+  /** By key; without lists if they were left out. */
   readonly metadata: ReadonlyMap<string, MetadataValue>;
   readonly tensors: ReadonlyMap<string, GgufTensor>;
+}
+
+export interface HeaderOptions {
+  /** False to leave out lists, which hold the tokenizer; true by default. */
+  readonly lists?: boolean;
 }
 
 /** The supported versions 2 and 3 differ only in the byte order that they permit. Version 1 has counts of 32 bits. */
@@ -68,46 +73,53 @@ const MIN_TENSOR_BYTES = MIN_TEXT_BYTES + 4 + 4 + 8;
  * @see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  * @throws ModelError `malformed-weights`; `unsupported-model` for another version, byte order or tensor type
  */
-export function readGgufHeader(file: string): GgufHeader {
-  const fd = openSync(file, 'r');
+export function readGgufHeader(file: string, { lists = true }: HeaderOptions = {}): GgufHeader {
+  const fd = openFile(file);
   try {
-    return parse(new Reader(fd, file, fstatSync(fd).size));
+    const stats = fstatSync(fd, { bigint: true });
+    return parse(new Reader(fd, file, Number(stats.size)), versionOf(stats), lists);
   } finally {
     closeSync(fd);
   }
 }
 
-function parse(reader: Reader): GgufHeader {
+function parse(reader: Reader, version: string, lists: boolean): GgufHeader {
   if (reader.size < 4 || reader.magic() !== 'GGUF')
     throw reader.malformed(
       'it does not begin as a GGUF file',
       'it may be a pointer of Git LFS, or a page in place of a download',
     );
-  const version = reader.unsigned(4);
-  if (!VERSIONS.includes(version)) {
-    const isByteSwapped = VERSIONS.includes(version / 2 ** 24);
+  const format = reader.unsigned(4);
+  if (!VERSIONS.includes(format)) {
+    const isByteSwapped = VERSIONS.includes(format / 2 ** 24);
     throw new ModelError(
       'unsupported-model',
-      `${reader.file}: ${isByteSwapped ? 'a GGUF file of a big-endian machine' : `GGUF version ${version}`} is not supported`,
+      `${reader.file}: ${isByteSwapped ? 'a GGUF file of a big-endian machine' : `GGUF version ${format}`} is not supported`,
       { hint: 'convert the model again with a current llama.cpp' },
     );
   }
   const tensorCount = reader.count('tensors', MAX_TENSORS, MIN_TENSOR_BYTES);
   const keyCount = reader.count('keys', MAX_KEYS, MIN_KEY_BYTES);
+  const keys = new Set<string>();
   const metadata = new Map<string, MetadataValue>();
   for (let i = 0; i < keyCount; i++) {
     const key = reader.text(MAX_NAME_BYTES);
-    if (metadata.has(key)) throw reader.malformed(`it has the key "${key}" twice`);
-    metadata.set(key, reader.value(reader.unsigned(4), key));
+    if (keys.has(key)) throw reader.malformed(`it has the key "${key}" twice`);
+    keys.add(key);
+    const value = reader.value(reader.unsigned(4), key, lists);
+    if (value !== undefined) metadata.set(key, value);
   }
-  const entries = new Map<string, GgufTensor>();
+  const entries = new Map<string, Entry>();
   for (let i = 0; i < tensorCount; i++) {
     const name = reader.text(MAX_NAME_BYTES);
     if (entries.has(name)) throw reader.malformed(`it has the tensor "${name}" twice`);
     entries.set(name, reader.tensor(name));
   }
-  return { metadata, tensors: placeTensors(reader, entries, alignmentOf(reader, metadata)) };
+  return { metadata, tensors: placeTensors(reader, entries, alignmentOf(reader, metadata), version) };
 }
+
+/** A tensor's entry, with its offset from the beginning of the weights. */
+type Entry = Pick<GgufTensor, 'type' | 'shape' | 'offset' | 'bytes'>;
 
 function alignmentOf(reader: Reader, metadata: ReadonlyMap<string, MetadataValue>): number {
   const alignment = metadata.get('general.alignment') ?? 32;
@@ -120,8 +132,9 @@ function alignmentOf(reader: Reader, metadata: ReadonlyMap<string, MetadataValue
 /** Changes offsets from the start of the weights to offsets from the start of the file. Refuses tensors that overlap or lie outside the file. */
 function placeTensors(
   reader: Reader,
-  tensors: ReadonlyMap<string, GgufTensor>,
+  tensors: ReadonlyMap<string, Entry>,
   alignment: number,
+  version: string,
 ): Map<string, GgufTensor> {
   const start = Math.ceil(reader.position / alignment) * alignment;
   const result = new Map<string, GgufTensor>();
@@ -133,7 +146,7 @@ function placeTensors(
         'the download may be incomplete: fetch the file again',
       );
     }
-    result.set(name, { ...tensor, offset });
+    result.set(name, { ...tensor, offset, file: reader.file, version });
   }
   let end = start;
   for (const [name, { offset, bytes }] of [...result].sort(([, a], [, b]) => a.offset - b.offset)) {
@@ -186,7 +199,8 @@ class Reader {
     return bytes.toString('utf8');
   }
 
-  value(type: number, key: string): MetadataValue {
+  /** A value of metadata; undefined for a list if `lists` is false. */
+  value(type: number, key: string, lists: boolean): MetadataValue | undefined {
     if (type === TEXT) return this.text();
     if (type !== ARRAY) return this.#scalar(type, key);
     const elementType = this.unsigned(4);
@@ -195,13 +209,17 @@ class Reader {
     // One bound for all lists together: with a bound for each list, a few lists could fill the memory.
     const count = this.count(`elements of "${key}"`, MAX_ELEMENTS - this.#elements, bytes);
     this.#elements += count;
+    if (!lists) {
+      for (let i = 0; i < count; i++)
+        this.#skip(elementType === TEXT ? this.count('bytes of a text', MAX_TEXT_BYTES, 1) : bytes);
+      return undefined;
+    }
     const list: MetadataValue[] = [];
     for (let i = 0; i < count; i++) list.push(elementType === TEXT ? this.text() : this.#scalar(elementType, key));
     return list as MetadataValue;
   }
 
-  /** A tensor's entry, with its offset from the beginning of the weights. */
-  tensor(name: string): GgufTensor {
+  tensor(name: string): Entry {
     const dimensions = this.unsigned(4);
     if (dimensions < 1 || dimensions > MAX_DIMENSIONS)
       throw this.malformed(`tensor "${name}" has ${dimensions} dimensions`);
@@ -251,11 +269,20 @@ class Reader {
     }
   }
 
-  /** The next bytes of the file; valid until the next call. */
-  #take(bytes: number): Buffer {
+  #skip(bytes: number): void {
+    this.#bound(bytes);
+    this.position += bytes;
+  }
+
+  #bound(bytes: number): void {
     if (bytes > this.size - this.position) throw this.malformed(`it ends within its header, at byte ${this.size}`);
     if (this.position + bytes > MAX_HEADER_BYTES)
       throw this.malformed(`its header has more than ${MAX_HEADER_BYTES} bytes`);
+  }
+
+  /** The next bytes of the file; valid until the next call. */
+  #take(bytes: number): Buffer {
+    this.#bound(bytes);
     let offset = this.position - this.#windowStart;
     if (offset + bytes > this.#window.length) {
       this.#window = this.#read(Math.max(bytes, Math.min(WINDOW_BYTES, this.size - this.position)));

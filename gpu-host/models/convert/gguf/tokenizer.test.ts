@@ -5,13 +5,14 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { configToJson } from '../../config.ts';
+import type { ModelError } from '../../errors.ts';
 import { pullModel } from '../../pull.ts';
 import { publishedTokenizer } from '../../testing/published-tokenizer.ts';
 import { tinyConfig } from '../../testing/random-model.ts';
 import { loadTokenizer, type Tokenizer } from '../../tokenizer.ts';
 import { type Piece, sentencePieceTokenizer } from '../sentencepiece.ts';
 import type { MetadataValue } from './header.ts';
-import { byteLevelEntries, type TokenizerJson } from './testing/tokenizer.ts';
+import { byteLevelEntries, shortTexts, type TokenizerJson, trainedVocabulary } from './testing/tokenizer.ts';
 import { TOKEN } from './testing/write.ts';
 import { ggufTokenizer, specialIds } from './tokenizer.ts';
 
@@ -31,8 +32,71 @@ const anyText = fc.oneof(
   fc.constantFrom(...TEXTS.flatMap((text) => text.split(/(?<= )/))).map(String),
 );
 
+/** What llama.cpp does (`fixtures/tokens-golden.ts`). */
+interface Golden {
+  /** Each rule has the index of its cuts, and for each text the index of its tokens. */
+  readonly words: {
+    readonly characters: string;
+    readonly texts: readonly string[];
+    readonly rules: Readonly<
+      Record<string, { readonly bos: boolean; readonly cuts: number; readonly tokens: readonly number[] }>
+    >;
+    readonly cuts: readonly string[];
+    readonly tokens: readonly (readonly (readonly number[])[])[];
+  };
+  readonly sentencePiece: {
+    readonly texts: readonly string[];
+    readonly entries: readonly (readonly [string, MetadataValue])[];
+    readonly cases: readonly {
+      readonly entries: readonly (readonly [string, MetadataValue])[];
+      readonly bos: boolean;
+      readonly ends: readonly number[];
+      readonly literal: readonly (readonly number[])[];
+      readonly special: readonly (readonly number[])[];
+    }[];
+  };
+  readonly ends: readonly (readonly [tokens: readonly string[], ends: readonly string[]])[];
+}
+const GOLDEN: Golden = JSON.parse(await readFile(join(import.meta.dirname, 'fixtures/tokens-golden.json'), 'utf8'));
+
+/**
+ * Rules for which llama.cpp differs from the models' own tokenizers, with the texts concerned. It knows upper case only in ASCII, and for a
+ * class with a range over CJK it takes all spaces beyond ASCII as one control character.
+ */
+const APPROXIMATED: readonly [rules: RegExp, texts: RegExp][] = [
+  [/^(tekken|gpt-4o|llama4|kanana2|talkie|minimax-m2)$/, /\p{M}|[^\P{Lu}A-Z]|[^\P{Ll}a-z]/u],
+  [/^deepseek-(llm|coder)$/, /[\u2000-\u200a\u2028]/],
+];
+
 const asMetadata = (json: TokenizerJson, pre: string): Metadata =>
   Object.fromEntries(byteLevelEntries(json, pre).map(([key, , value]) => [key, value as MetadataValue]));
+
+/** The metadata that llama.cpp's converter writes for a SentencePiece vocabulary, from its tokenizer.json. */
+function asSentencePiece({ added_tokens, model: { vocab, merges } }: TokenizerJson): Metadata {
+  const added = new Map(added_tokens.map((token) => [token.id, token]));
+  const ids = new Map(Object.entries(vocab).map(([text, id]) => [id, text]));
+  for (const { id, content } of added_tokens) ids.set(id, content);
+  // tokenizer.json has no scores; the ranks of its merges give the same order. A piece can have several merges, with neighbouring ranks.
+  const scores = new Map<string, number>();
+  for (const [rank, merge] of merges.entries()) {
+    const whole = typeof merge === 'string' ? merge.replace(' ', '') : merge.join('');
+    if (!scores.has(whole)) scores.set(whole, -rank);
+  }
+  const tokens = Array.from({ length: ids.size }, (_, id) => ids.get(id)!);
+  const type = (id: number) => {
+    if (tokens[id] === '<unk>') return TOKEN.unknown;
+    if (/^<0x..>$/.test(tokens[id]!)) return TOKEN.byte;
+    const token = added.get(id);
+    if (token === undefined) return TOKEN.normal;
+    return token.special ? TOKEN.control : TOKEN.added;
+  };
+  return {
+    'tokenizer.ggml.model': 'llama',
+    'tokenizer.ggml.tokens': tokens.map((text, id) => (type(id) === TOKEN.added ? text.replaceAll('▁', ' ') : text)),
+    'tokenizer.ggml.scores': tokens.map((text) => scores.get(text) ?? 0),
+    'tokenizer.ggml.token_type': tokens.map((_, id) => type(id)),
+  };
+}
 
 describe('ggufTokenizer', () => {
   let directory: string;
@@ -70,23 +134,9 @@ describe('ggufTokenizer', () => {
 
   it("converts a SentencePiece vocabulary: the result tokenizes as stories15m's own tokenizer does", async () => {
     const { directory: model } = await pullModel('stories15m');
-    const { model: json } = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
-    const tokens = Object.entries(json.vocab)
-      .sort(([, a], [, b]) => a - b)
-      .map(([text]) => text);
-    // Llama's layout: 3 special tokens, 256 byte tokens, then ordinary tokens.
-    const type = (id: number) => {
-      if (id === 0) return TOKEN.unknown;
-      if (id < 3) return TOKEN.control;
-      return id < 3 + 256 ? TOKEN.byte : TOKEN.normal;
-    };
-    // tokenizer.json has no scores; the ranks of its merges give the same order.
-    const scores = new Map(json.merges.map((merge, rank) => [(merge as string[]).join(''), -rank]));
+    const json = JSON.parse(await readFile(join(model, 'tokenizer.json'), 'utf8')) as TokenizerJson;
     const ours = await load({
-      'tokenizer.ggml.model': 'llama',
-      'tokenizer.ggml.tokens': tokens,
-      'tokenizer.ggml.scores': tokens.map((text) => scores.get(text) ?? 0),
-      'tokenizer.ggml.token_type': tokens.map((_, id) => type(id)),
+      ...asSentencePiece(json),
       'tokenizer.ggml.bos_token_id': 1,
       'tokenizer.ggml.eos_token_id': 2,
       'tokenizer.ggml.unknown_token_id': 0,
@@ -141,6 +191,137 @@ describe('ggufTokenizer', () => {
     assertSameTokens(await load(asMetadata(json, 'gpt-2')), await loadTokenizer(model), 100);
   });
 
+  it('cuts words and adds BOS as llama.cpp does, for each of its names', async () => {
+    const { characters, texts, rules, cuts, tokens } = GOLDEN.words;
+    const short = shortTexts(characters);
+    const trained = trainedVocabulary(short, texts.slice(0, -1));
+    const vocab: Record<string, number> = { ...trained.model.vocab };
+    // The last text is this word. No merges make it, so a tokenizer finds it only if it looks up words before merging.
+    vocab.Ġunmergeable = Object.keys(vocab).length;
+    const bos = Object.keys(vocab).length;
+    vocab['<bos>'] = bos;
+    /** Tokenizer and the cuts that it gives, by the rules in its tokenizer.json, which many names share. */
+    const known = new Map<string, { tokenizer: Tokenizer; cuts: string[] }>();
+    for (const [name, rule] of Object.entries(rules)) {
+      const metadata = asMetadata({ ...trained, model: { ...trained.model, vocab } }, name);
+      if (name === '') delete metadata['tokenizer.ggml.pre'];
+      metadata['tokenizer.ggml.bos_token_id'] = bos;
+      const entries = new Map(Object.entries(metadata));
+      assert.equal(specialIds(entries).bos, rule.bos ? bos : null, name);
+      const config = tinyConfig({ vocabularySize: Object.keys(vocab).length });
+      const key = JSON.stringify(ggufTokenizer(entries, config).tokenizer);
+      let words = known.get(key);
+      if (words === undefined) {
+        const tokenizer = await load(metadata);
+        words = { tokenizer, cuts: short.map((text) => cutsOf(tokenizer, text)) };
+        known.set(key, words);
+      }
+      const { tokenizer } = words;
+      const approximated = APPROXIMATED.find(([names]) => names.test(name))?.[1];
+      const composes = tokenizer.encode('e\u0301').join() === tokenizer.encode('\xe9').join();
+      const isComparable = (text: string) => !approximated?.test(text) && (!composes || text === text.normalize('NFC'));
+      const expectedCuts = cuts[rule.cuts]!;
+      for (const [i, text] of short.entries())
+        if (isComparable(text)) assert.equal(words.cuts[i], expectedCuts[i], `${name}: ${JSON.stringify(text)}`);
+      for (const [i, text] of texts.entries())
+        if (isComparable(text)) assert.deepEqual([...tokenizer.encode(text)], tokens[i]![rule.tokens[i]!], name);
+    }
+    // The golden has every name that the converter knows.
+    const unknown = new Map(Object.entries(asMetadata(trained, 'unheard-of')));
+    assert.throws(
+      () => ggufTokenizer(unknown, tinyConfig({ vocabularySize: Object.keys(vocab).length })),
+      ({ hint }: ModelError) => {
+        const [, names = ''] = /^known: (.*);/.exec(hint ?? '') ?? [];
+        assert.deepEqual(names.split(', ').sort(), Object.keys(rules).filter(Boolean).sort());
+        return true;
+      },
+    );
+  });
+
+  /** The cuts of a text of up to three characters, in the digits of the golden. */
+  function cutsOf(tokenizer: Tokenizer, text: string): string {
+    const ids = [...tokenizer.encode(text)];
+    const ends = ids.map((_, i) => Buffer.concat(ids.slice(0, i + 1).map((id) => tokenizer.tokenBytes(id))).length);
+    const [first = '', second = ''] = text;
+    const isCut = (before: string) => before !== text && ends.includes(Buffer.from(before).length);
+    return String(Number(isCut(first)) + 2 * Number(isCut(first + second)));
+  }
+
+  it('tokenizes with a SentencePiece vocabulary, its added tokens and its special tokens as llama.cpp does', async () => {
+    const { texts, entries, cases } = GOLDEN.sentencePiece;
+    const check = async (more: Metadata, { bos, ends, literal, special }: (typeof cases)[number]) => {
+      const tokenizer = await load({ ...Object.fromEntries(entries), ...more });
+      assert.equal(tokenizer.special.bos, bos ? 1 : null);
+      assert.deepEqual([...tokenizer.special.eos].sort(), [...ends].sort());
+      for (const [i, text] of texts.entries()) {
+        const what = JSON.stringify([more, text]);
+        assert.deepEqual([...tokenizer.encode(text)], literal[i], what);
+        assert.deepEqual([...tokenizer.encode(text, { special: true })], special[i], `special ${what}`);
+      }
+    };
+    for (const golden of cases) await check(Object.fromEntries(golden.entries), golden);
+    // llama.cpp tells Phi-3 only by its name.
+    await check({ 'general.architecture': 'phi3' }, cases.at(-1)!);
+  });
+
+  it('ends a text at the tokens at which llama.cpp does', () => {
+    for (const [names, expected] of GOLDEN.ends) {
+      const metadata: Metadata = {
+        'tokenizer.ggml.model': 'gpt2',
+        'tokenizer.ggml.tokens': [...names],
+        'tokenizer.ggml.token_type': names.map(() => TOKEN.control),
+        'tokenizer.ggml.merges': [],
+      };
+      const { eos } = specialIds(new Map(Object.entries(metadata)));
+      assert.deepEqual(eos.map((id) => names[id]).sort(), [...expected].sort(), names.join(' '));
+    }
+    const gemma: Metadata = {
+      'tokenizer.ggml.model': 'llama',
+      'tokenizer.ggml.tokens': ['<unk>', '<bos>', '<eos>', '</s>', '<end_of_turn>', 'a'],
+      'tokenizer.ggml.token_type': [
+        TOKEN.unknown,
+        TOKEN.control,
+        TOKEN.control,
+        TOKEN.added,
+        TOKEN.added,
+        TOKEN.normal,
+      ],
+    };
+    const eosOf = (more: Metadata) => specialIds(new Map(Object.entries({ ...gemma, ...more }))).eos;
+    // Without ids in the file, those of SentencePiece; and Gemma's `</s>` is a tag of HTML.
+    assert.deepEqual(eosOf({}), [2, 4]);
+    assert.deepEqual(eosOf({ 'tokenizer.ggml.eos_token_id': 3 }), [3, 2, 4]);
+    // In Phi-3, `<s>` and `</s>` are a pair, though the file types `</s>` as an ordinary added token.
+    assert.deepEqual(eosOf({ 'tokenizer.ggml.tokens': ['<unk>', '<s>', '<|end|>', '</s>', 'a', 'b'] }), [2, 3]);
+    const stated = { eos: 1, eot: 5, fim_pad: 0, fim_sep: 3 };
+    const keys = Object.entries(stated).map(([name, id]) => [`tokenizer.ggml.${name}_token_id`, id]);
+    assert.deepEqual(eosOf(Object.fromEntries(keys)), [1, 5, 0, 2, 4]);
+  });
+
+  it('keeps named chat templates, and names tokens without text', async () => {
+    const metadata: Metadata = {
+      'tokenizer.ggml.model': 'gpt2',
+      'tokenizer.ggml.pre': 'gpt-2',
+      'tokenizer.ggml.tokens': ['a', '', 'b', '', '<unk>'],
+      'tokenizer.ggml.token_type': [TOKEN.normal, TOKEN.normal, TOKEN.normal, TOKEN.normal, TOKEN.unknown],
+      'tokenizer.ggml.merges': [],
+      'tokenizer.chat_template.tool_use': 'tools',
+    };
+    const templateOf = async (more: Metadata) =>
+      (await load({ ...metadata, ...more })).applyChatTemplate([{ role: 'user', content: 'a' }], true);
+    assert.equal(await templateOf({}), 'tools');
+    assert.equal(await templateOf({ 'tokenizer.chat_template': 'plain' }), 'plain');
+    const config = tinyConfig({ vocabularySize: 5 });
+    const entries = Object.entries({ ...metadata, 'tokenizer.chat_template': 'plain', 'tokenizer.chat_template.x': 7 });
+    assert.deepEqual((ggufTokenizer(new Map(entries), config).settings as { chat_template: unknown }).chat_template, [
+      { name: 'default', template: 'plain' },
+      { name: 'tool_use', template: 'tools' },
+    ]);
+    const tokenizer = await load(metadata);
+    assert.deepEqual([...tokenizer.encode('ab<unk>a', { special: true })], [0, 2, 4, 0]);
+    assert.equal(tokenizer.decode([0, 1, 3, 4, 2]), 'ab');
+  });
+
   it('treats tokens that begin or end a turn as control tokens, whatever type the file states', async () => {
     const controlNames = ['<|im_start|>', '<|im_end|>', '<e>', '<b>'];
     // The single characters after the names can spell each of the names.
@@ -163,6 +344,10 @@ describe('ggufTokenizer', () => {
       }
       assert.deepEqual(tokenizer.special.eos, [2, 1]);
     }
+    // Nor do merges make a control token.
+    const merged = await load({ ...metadata, 'tokenizer.ggml.merges': ['< e', '<e >', '< b', 'b >', '< b>'] });
+    const parts = ['<', 'e', '>', '<', 'b', '>'].map((text) => tokens.indexOf(text));
+    assert.deepEqual([...merged.encode('<e><b>')], parts);
   });
 
   it('refuses unsupported and malformed metadata, and names the key', async () => {
@@ -176,7 +361,7 @@ describe('ggufTokenizer', () => {
     assert.deepEqual([...(await load(metadata)).encode('abb')], [2, 1]);
     const cases: [Metadata, string, RegExp][] = [
       [{ 'tokenizer.ggml.model': 'bert' }, 'unsupported-model', /"bert"/],
-      [{ 'tokenizer.ggml.pre': 'tekken' }, 'unsupported-model', /"tekken"/],
+      [{ 'tokenizer.ggml.pre': 'unheard-of' }, 'unsupported-model', /"unheard-of"/],
       [{ 'tokenizer.ggml.pre': 'constructor' }, 'unsupported-model', /"constructor"/],
       [{ 'tokenizer.ggml.token_type': [1] }, 'malformed-tokenizer', /token_type" has 1 entries for 3/],
       [{ 'tokenizer.ggml.merges': ['ab'] }, 'malformed-tokenizer', /merge "ab"/],
@@ -222,18 +407,33 @@ describe('ggufTokenizer', () => {
     assert.throws(() => sentencePieceTokenizer(runs), { code: 'malformed-tokenizer', message: /characters of merges/ });
   });
 
-  // These tests download the tokenizers of four published models.
+  // These tests download the tokenizers of published models.
   describe('other families', { skip: !process.env.PIE_TEST_ALL && 'set PIE_TEST_ALL' }, () => {
     for (const [name, pre] of [
       ['llama3_2', 'llama-bpe'],
       ['qwen2_5', 'qwen2'],
       ['qwen3', 'qwen2'],
       ['gpt2', 'gpt-2'],
+      ['mistral_nemo', 'tekken'],
+      ['gptoss', 'gpt-4o'],
+      ['deepseek_v3', 'deepseek-v3'],
+      ['command_r_plus', 'command-r'],
     ] as const) {
       it(`tokenizes as ${name}`, async () => {
         const published = await publishedTokenizer(name);
         const json = JSON.parse(await readFile(join(published, 'tokenizer.json'), 'utf8')) as TokenizerJson;
         assertSameTokens(await load(asMetadata(json, pre)), await loadTokenizer(published), 300);
+      });
+    }
+
+    for (const name of ['llama2', 'gemma3']) {
+      it(`tokenizes as ${name}`, async () => {
+        const published = await publishedTokenizer(name);
+        const json = JSON.parse(await readFile(join(published, 'tokenizer.json'), 'utf8')) as TokenizerJson;
+        const prefix = { 'tokenizer.ggml.add_space_prefix': name === 'llama2' };
+        const ids = { 'tokenizer.ggml.bos_token_id': 2, 'tokenizer.ggml.eos_token_id': 1 };
+        const ours = await load({ ...asSentencePiece(json), ...prefix, ...(name === 'gemma3' && ids) });
+        assertSameTokens(ours, await loadTokenizer(published), 300);
       });
     }
   });

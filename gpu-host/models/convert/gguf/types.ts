@@ -1,11 +1,15 @@
-import { type BlockedTensor, bitsOf, dequantize } from '../../config.ts';
 import type { FloatType } from '../../safetensors.ts';
+import { type BlockedTensor, bitsOf, dequantize } from '../../tensors.ts';
 
 /** Encoding of a GGUF tensor: blocks of `values` values, each in `bytes` bytes. No block spans two rows. */
 export interface TensorType {
+  /** ggml's number of the type. */
+  readonly number: number;
   readonly name: string;
   readonly values: number;
   readonly bytes: number;
+  /** Bits of a value, without what its block adds. */
+  readonly bits: number;
   /** Type of the same bytes in safetensors, for values that are not in blocks. */
   readonly plain?: FloatType;
   /** Writes the values of the blocks in `source` to `target`. */
@@ -22,8 +26,12 @@ export interface ExactBlocks extends Pick<BlockedTensor, 'dtype' | 'blockSize'> 
 
 /** Number of values in a block of the formats with one scale per block. */
 const SMALL_BLOCK = 32;
-/** Number of values in a block of the K-quants (Q4_K, Q5_K and Q6_K). */
+/** Number of values in a block of the K-quants (Q2_K to Q6_K) and of IQ4_XS. */
 const K_QUANT_BLOCK = 256;
+/** Values of the 16 levels of IQ4_NL and IQ4_XS, which lie closer to each other near zero. */
+const IQ4_VALUES = Int8Array.of(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+/** Twice the values of the 16 levels of MXFP4: floats with a sign, two bits of exponent and one of fraction (E2M1). */
+const MXFP4_VALUES = Int8Array.of(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
 
 /**
  * The types that Pie reads, by ggml's number. The first three arguments of `blocks` and `exact` are the type's name and a block's number of values
@@ -31,7 +39,7 @@ const K_QUANT_BLOCK = 256;
  *
  * @see https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h (`block_q4_0`, …) and `ggml-quants.c` (`dequantize_row_…`)
  */
-export const TYPES: Readonly<Record<number, TensorType>> = {
+export const TYPES: Readonly<Record<number, TensorType>> = numbered({
   0: { name: 'F32', values: 1, bytes: 4, plain: 'F32' },
   1: { name: 'F16', values: 1, bytes: 2, plain: 'F16' },
   30: { name: 'BF16', values: 1, bytes: 2, plain: 'BF16' },
@@ -79,6 +87,30 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
       scales: (block, at, set) => set(0, block.getFloat16(at, true)),
     },
   ),
+  10: blocks('Q2_K', K_QUANT_BLOCK, 84, (block, at, out, to) => {
+    const scale = block.getFloat16(at + 80, true);
+    const least = block.getFloat16(at + 82, true);
+    for (let group = 0; group < 16; group++) {
+      const factors = block.getUint8(at + group);
+      const [ofScale, ofLeast] = [Math.fround(scale * (factors & 15)), Math.fround(least * (factors >> 4))];
+      twoBits(block, at + 16, group, (i, value) => {
+        out[to + i] = Math.fround(ofScale * value) - ofLeast;
+      });
+    }
+  }),
+  11: blocks('Q3_K', K_QUANT_BLOCK, 110, (block, at, out, to) => {
+    const scale = block.getFloat16(at + 108, true);
+    for (let group = 0; group < 16; group++) {
+      // Bytes 96 to 103 hold the low 4 bits of two groups' factors each, bytes 104 to 107 the high 2 bits of four groups' factors.
+      const low = (block.getUint8(at + 96 + (group & 7)) >> (group < 8 ? 0 : 4)) & 15;
+      const high = (block.getUint8(at + 104 + (group & 3)) >> (2 * (group >> 2))) & 3;
+      const ofScale = Math.fround(scale * (low + 16 * high - 32));
+      twoBits(block, at + 32, group, (i, value) => {
+        const isHigh = (block.getUint8(at + (i & 31)) >> (i >> 5)) & 1;
+        out[to + i] = ofScale * (value + 4 * isHigh - 4);
+      });
+    }
+  }),
   12: blocks('Q4_K', K_QUANT_BLOCK, 144, (block, at, out, to) => {
     groupsOf32(block, at, (group, scale, least) => {
       for (let i = 0; i < 32; i++) {
@@ -122,12 +154,48 @@ export const TYPES: Readonly<Record<number, TensorType>> = {
       },
     },
   ),
-};
+  20: blocks('IQ4_NL', SMALL_BLOCK, 18, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    nibbles(block, at + 2, SMALL_BLOCK, (i, level) => {
+      out[to + i] = scale * (IQ4_VALUES[level] as number);
+    });
+  }),
+  23: blocks('IQ4_XS', K_QUANT_BLOCK, 136, (block, at, out, to) => {
+    const scale = block.getFloat16(at, true);
+    const highBits = block.getUint16(at + 2, true);
+    for (let group = 0; group < 8; group++) {
+      const low = (block.getUint8(at + 4 + (group >> 1)) >> (4 * (group & 1))) & 15;
+      const ofScale = Math.fround(scale * (low + 16 * ((highBits >> (2 * group)) & 3) - 32));
+      nibbles(block, at + 8 + 16 * group, 32, (i, level) => {
+        out[to + 32 * group + i] = ofScale * (IQ4_VALUES[level] as number);
+      });
+    }
+  }),
+  39: blocks('MXFP4', SMALL_BLOCK, 17, (block, at, out, to) => {
+    // The exponent's bias is 127; one more halves the doubled levels.
+    const scale = 2 ** (block.getUint8(at) - 128);
+    nibbles(block, at + 1, SMALL_BLOCK, (i, level) => {
+      out[to + i] = scale * (MXFP4_VALUES[level] as number);
+    });
+  }),
+});
+
+type Unnumbered = Omit<TensorType, 'number' | 'bits'>;
+
+/** Adds each type's number, and its bits: the digit in the names of types in blocks. */
+function numbered(types: Readonly<Record<number, Unnumbered>>): Record<number, TensorType> {
+  return Object.fromEntries(
+    Object.entries(types).map(([number, type]) => {
+      const bits = type.plain === undefined ? Number(/\d/.exec(type.name)?.[0]) : 8 * type.bytes;
+      return [number, { ...type, number: Number(number), bits }];
+    }),
+  );
+}
 
 /** Writes the values of the block at byte `at` to `out`, from index `to` on. */
 type DecodeBlock = (block: DataView, at: number, out: Float32Array, to: number) => void;
 
-function blocks(name: string, values: number, bytes: number, decodeBlock: DecodeBlock): TensorType {
+function blocks(name: string, values: number, bytes: number, decodeBlock: DecodeBlock): Unnumbered {
   return {
     name,
     values,
@@ -151,7 +219,7 @@ function exact(
   bytes: number,
   { dtype, blockSize }: Pick<BlockedTensor, 'dtype' | 'blockSize'>,
   read: ReadBlock,
-): TensorType {
+): Unnumbered {
   const bits = bitsOf(dtype);
   const levels = (source: DataView): Uint8Array => {
     const packedLevels = new Uint8Array((source.byteLength / bytes) * ((values * bits) / 8));
@@ -190,6 +258,16 @@ function nibbles(block: DataView, at: number, count: number, take: (i: number, v
     take(i, byte & 15);
     take(half + i, byte >> 4);
   }
+}
+
+/**
+ * The low 2 bits of the 16 values of a group of Q2_K or Q3_K; `at` is the place of the block's 64 bytes with such bits. Each half of the block has
+ * 32 of these bytes: four pairs of groups, one pair after the other from the lowest bits on.
+ */
+function twoBits(block: DataView, at: number, group: number, take: (i: number, value: number) => void): void {
+  const first = at + 32 * (group >> 3) + 16 * (group & 1);
+  const shift = 2 * ((group >> 1) & 3);
+  for (let i = 0; i < 16; i++) take(16 * group + i, (block.getUint8(first + i) >> shift) & 3);
 }
 
 /**

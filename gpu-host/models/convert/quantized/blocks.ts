@@ -1,6 +1,6 @@
-import { BLOCK_SIZES, type BlockSize, blockedNames } from '../../config.ts';
 import { ModelError } from '../../errors.ts';
 import { readBytes, readPieces, type StoredTensor, type TensorSource } from '../../safetensors.ts';
+import { BLOCK_SIZES, type BlockSize, blockedNames } from '../../tensors.ts';
 import { transposed } from '../matrices.ts';
 import type { Float8, Tile } from './config.ts';
 import { expectStored, MISMATCH, readScales, type Stored } from './stored.ts';

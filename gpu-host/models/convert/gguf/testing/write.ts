@@ -67,6 +67,20 @@ export function ggufFile({ metadata, tensors, version = 3, tensorCount, keyCount
   return Buffer.concat(parts);
 }
 
+/** The parts of a model as llama.cpp splits it: the first one has the metadata. */
+export function splitParts({ metadata, tensors }: FileParts, count: number): FileParts[] {
+  const size = Math.ceil(tensors.length / count);
+  return Array.from({ length: count }, (_, part) => ({
+    metadata: [
+      ...(part === 0 ? metadata : []),
+      ['split.no', 'u32', part],
+      ['split.count', 'u32', count],
+      ['split.tensors.count', 'i32', tensors.length],
+    ],
+    tensors: tensors.slice(part * size, (part + 1) * size),
+  }));
+}
+
 /** Encoding of the matrices of {@link modelParts}; norms and biases are 32-bit floats, as llama.cpp demands. */
 export type Encoding = 'F32' | 'F16' | 'BF16' | 'Q8_0' | 'Q4_0';
 
@@ -135,7 +149,7 @@ function metadataOf({ config }: LoadedModel): Entry[] {
 export const TOKEN = { normal: 1, unknown: 2, control: 3, added: 4, unused: 5, byte: 6 } as const;
 
 /** Llama's layout: 3 special tokens, 256 byte tokens if the vocabulary has room, then ordinary tokens, each with a unique name. */
-function plainTokenizer(size: number): Entry[] {
+export function plainTokenizer(size: number): Entry[] {
   const firstByte = 3;
   const bytesEnd = firstByte + 256;
   const isByte = (id: number) => size >= bytesEnd && id >= firstByte && id < bytesEnd;
@@ -158,7 +172,7 @@ function plainTokenizer(size: number): Entry[] {
 }
 
 /** Reorders the rows of each head from halves (i, i + d/2) to pairs (2i, 2i + 1). */
-function interleave(weights: Float32Array, heads: number, shape: readonly number[]): Float32Array {
+export function interleave(weights: Float32Array, heads: number, shape: readonly number[]): Float32Array {
   const columns = shape[1] as number;
   const headDim = (shape[0] as number) / heads;
   const half = headDim / 2;
