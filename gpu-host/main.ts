@@ -1,5 +1,4 @@
 import { readFileSync } from 'node:fs';
-import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Config, GpuHostConfig } from '#infra/config.ts';
@@ -27,6 +26,7 @@ import { ModelError } from './models/errors.ts';
 import { type FingerprintOptions, fingerprint } from './models/fingerprint.ts';
 import { type LoadedModel, loadModel } from './models/load.ts';
 import { MatrixRows } from './models/matrix-rows.ts';
+import { bitsFor, machineMemory } from './models/memory-plan.ts';
 import { pullModel } from './models/pull.ts';
 import { parseSource } from './models/source.ts';
 import { hostFamilies } from './protocol/host-metrics.ts';
@@ -132,7 +132,12 @@ async function openModel(
   const { name, prefixCache, swapMemoryMb = 0, swapDiskMb = 0, adapterMemoryMb, imageCacheMb } = entry;
   const adapters = await openAdapters(entry, model);
   const choice = entry.backend === 'auto' ? await choiceFor(model) : undefined;
-  const chosen: ResolvedEntry = { ...entry, backend: choice?.backend ?? (entry.backend as BackendName) };
+  const backendName = choice?.backend ?? (entry.backend as BackendName);
+  const chosen: ResolvedEntry = {
+    ...entry,
+    backend: backendName,
+    ...((backendName === 'onnx' || backendName === 'ggml') && bitsOf(entry, model)),
+  };
   if (choice) log.info({ model: name, backend: choice.backend, reason: choice.reason }, 'chose the backend of a model');
   const weightPrecision = heldBits(chosen);
   const unpacedBackend = await createBackend(chosen, model, (failure) => lostDevice.end(name, failure));
@@ -234,6 +239,15 @@ type BackendName = Exclude<ModelEntry['backend'], 'auto'>;
 /** An entry whose backend is known. */
 type ResolvedEntry = Omit<ModelEntry, 'backend'> & { readonly backend: BackendName };
 
+/** Fewer bits for a model whose weights would take over half of the memory, where the configuration names none. */
+function bitsOf({ name, choosesBits }: ModelEntry, model: LoadedModel): Partial<Pick<ModelEntry, 'bits' | 'headBits'>> {
+  if (choosesBits !== true) return {};
+  const bits = bitsFor(model, machineMemory());
+  if (bits === 32) return {};
+  log.warn({ model: name, bits }, 'the weights get fewer bits, because more would take over half of the memory');
+  return { bits, headBits: Math.max(bits, 8) as 8 };
+}
+
 /** What `backend = "auto"` means for a model on this machine. */
 async function choiceFor(model: LoadedModel): Promise<Choice> {
   const form = weightForm(model);
@@ -248,7 +262,7 @@ async function createBackend(
 ): Promise<Backend> {
   // The CUDA backend itself computes how many pages fit on its card.
   const isCounted = entry.pages > 0 || entry.backend === 'cuda';
-  const pageCount = isCounted ? entry.pages : defaultPages(model.config, entry.pageSize, memoryBytes());
+  const pageCount = isCounted ? entry.pages : defaultPages(model.config, entry.pageSize, machineMemory());
   const pool = { pageSize: entry.pageSize, pageCount };
   const report = (line: string, level: 'info' | 'warn') => log[level]({ model: entry.name }, line);
   switch (entry.backend) {
@@ -280,9 +294,6 @@ async function createBackend(
       throw unknownBackend(entry.backend);
   }
 }
-
-/** Memory that this process may use: the machine's, or that of its container. */
-const memoryBytes = (): number => Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY);
 
 /** Only the file of `PIE_GPU_HOST_CONFIG`, which is not checked, can name an unknown backend. */
 function unknownBackend(name: never): Error {

@@ -9,6 +9,8 @@ export interface ModelEntry {
   readonly backend: BackendName;
   /** Bits of a weight; `cuda` uses `precision` instead. With `auto`, the settings of a backend apply where it is chosen. */
   readonly bits: 32 | 8 | 4;
+  /** True when the configuration names no bits: the GPU host may take fewer than 32 where the memory is small. */
+  readonly choosesBits?: boolean;
   /** Bits of a weight of the output head. */
   readonly headBits: 32 | 8 | 4;
   /** `cuda` only: type of weights, activations, keys and values; the 8- and 4-bit types apply to weights alone. bf16 by default. */
@@ -292,6 +294,9 @@ export function modelEntries(writtenEntries: readonly WrittenEntry[] | undefined
       backend,
       bits: weightBits,
       headBits: entry.head_bits ?? weightBits,
+      ...(env.PIE_BITS === undefined &&
+        entry.bits === undefined &&
+        entry.head_bits === undefined && { choosesBits: true }),
       ...(entry.precision && { precision: entry.precision }),
       ...(entry.kv && { kv: entry.kv }),
       ...(entry.device !== undefined && { device: entry.device }),

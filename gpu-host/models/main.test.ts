@@ -37,12 +37,16 @@ describe('pie models', () => {
     const { directory: model } = await randomModel(join(directory, 'tiny'), {}, 1);
     const pulled = await run(['pull', `file:${model}`]);
     assert.deepEqual([pulled.code, pulled.out], [0, `file:${model} is here already: ${model}\n`]);
-    assert.equal(pulled.err, `file:${model}: checking\n`);
+    const [step, memory] = pulled.err.split('\n');
+    assert.equal(step, `file:${model}: checking`);
+    assert.match(memory ?? '', /^memory on the CPU: weights 99 kB \+ keys and values 4\.2 MB \(16,384 tokens of 256 B/);
     const several = await run(['pull', `file:${model}`, 'nope', `file:${model}`]);
     assert.deepEqual([several.code, several.out], [3, pulled.out], 'the first failure ends the command');
     assert.match(several.err, /^nope could not be pulled:\nerror: /m);
     const json = await run(['pull', `file:${model}`, '--json']);
-    assert.deepEqual(JSON.parse(json.out), { name: `file:${model}`, directory: model, cached: true });
+    const { memory: plan, ...result } = JSON.parse(json.out);
+    assert.deepEqual(result, { name: `file:${model}`, directory: model, cached: true });
+    assert.deepEqual([plan.bits, plan.token, plan.contextLength], [32, 256, 256]);
     assert.equal(json.err, '');
   });
 

@@ -1,8 +1,13 @@
+import { join } from 'node:path';
 import { Command, CommanderError, Option } from 'commander';
 import { defaultCacheDirectory, listCached } from './cache.ts';
 import { CATALOG } from './catalog.ts';
+import { TYPES } from './convert/gguf/types.ts';
 import { ModelError } from './errors.ts';
-import { MODEL_KINDS, type ModelKind } from './kind.ts';
+import { ARCHITECTURES } from './families/index.ts';
+import { kindOf, MODEL_KINDS, type ModelKind } from './kind.ts';
+import { loadModel, readJson } from './load.ts';
+import { type MemoryPlan, machineMemory, memoryPlan, planText } from './memory-plan.ts';
 import { barProgress, formatBytes, lineProgress } from './progress.ts';
 import { pullModel } from './pull.ts';
 
@@ -30,7 +35,10 @@ Sources:
 
 Hugging Face layout: weights in F32, F16 and BF16; quantised as "fp8", "awq" (4 bits, gemm), "gptq" (4 and 8 bits) and
 "compressed-tensors" (float-quantized, pack-quantized).
-GGUF: architectures llama, qwen2 and qwen3; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K and Q6_K.
+GGUF: architectures ${ARCHITECTURES.join(', ')};
+${Object.values(TYPES)
+  .map(({ name }) => name)
+  .join(', ')}.
 
 Cache: $PIE_MODELS, $XDG_CACHE_HOME/pie/models or ~/.cache/pie/models. A broken download resumes where it stopped.
 
@@ -96,8 +104,12 @@ async function pullOne(name: string, options: PullFlags, signal: AbortSignal): P
       ...(options.kind && { kind: options.kind }),
     });
     progress.stop();
-    if (options.json) print(JSON.stringify({ name, directory, cached }));
-    else print(cached ? `${name} is here already: ${directory}` : `${name} is ready: ${directory}`);
+    const memory = await memoryOf(directory, options.kind);
+    if (options.json) print(JSON.stringify({ name, directory, cached, ...(memory && { memory }) }));
+    else {
+      print(cached ? `${name} is here already: ${directory}` : `${name} is ready: ${directory}`);
+      if (memory) process.stderr.write(`memory on the CPU: ${planText(memory)}\n`);
+    }
   } catch (error) {
     progress.stop();
     // Name the model, because not every error message does.
@@ -106,13 +118,26 @@ async function pullOne(name: string, options: PullFlags, signal: AbortSignal): P
   }
 }
 
+/** What a model that generates text takes of this machine's memory; undefined for others. */
+async function memoryOf(directory: string, kind: ModelKind = 'causal'): Promise<MemoryPlan | undefined> {
+  if (kind !== 'causal' || kindOf(await readJson(join(directory, 'config.json'))) !== 'causal') return undefined;
+  return memoryPlan(await loadModel(directory), machineMemory());
+}
+
 async function list(options: { json?: boolean }): Promise<void> {
   const cacheDirectory = defaultCacheDirectory();
   const models = await listCached(cacheDirectory);
   const available = CATALOG.filter(({ name }) => !models.some((model) => model.name === name));
   if (options.json) {
+    const plans = await Promise.all(
+      models.map(async (model) => {
+        // A model that cannot be opened is still in the list.
+        const memory = await memoryOf(model.directory, model.kind).catch(() => undefined);
+        return { ...model, ...(memory && { memory: planText(memory) }) };
+      }),
+    );
     const known = available.map(({ name, description, license }) => ({ name, description, license }));
-    print(JSON.stringify({ cacheDirectory, models, available: known }));
+    print(JSON.stringify({ cacheDirectory, models: plans, available: known }));
     return;
   }
   const rows = models.map(({ name, kind, family, contextLength, bytes, source }) => [

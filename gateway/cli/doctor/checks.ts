@@ -87,7 +87,9 @@ async function checkPackages(): Promise<Finding> {
 }
 
 /** The list of models. `models` are on this machine; a further member, `available`, lists known models that are not on it. */
-const modelListSchema = z.object({ models: z.array(z.object({ name: z.string() })) });
+const modelListSchema = z.object({
+  models: z.array(z.object({ name: z.string(), memory: z.string().optional() })),
+});
 
 async function checkModels(): Promise<Finding> {
   const { code, stdout, stderr } = await runProgram(
@@ -102,8 +104,11 @@ async function checkModels(): Promise<Finding> {
       state: 'failed',
       detail: stderr.trim() || `the list of models failed with exit code ${code}`,
     };
-  const names = modelListSchema.parse(JSON.parse(stdout)).models.map(({ name }) => name);
-  if (names.length > 0) return { name: 'models', state: 'ok', detail: names.join(', ') };
+  const { models } = modelListSchema.parse(JSON.parse(stdout));
+  const detail = models
+    .map(({ name, memory }) => (memory === undefined ? name : `${name}: ${memory}`))
+    .join('\n      ');
+  if (models.length > 0) return { name: 'models', state: 'ok', detail };
   return {
     name: 'models',
     state: 'warning',
