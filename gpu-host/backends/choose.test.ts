@@ -23,6 +23,7 @@ test('a backend is chosen by the card, the GPU, the form of the weights and the 
     ['llama', 'own', WITH_GPU, 'ggml', /found a Radeon/],
     ['llama', 'packed', WITHOUT_GGML, 'onnx', /ggml is missing/],
     ['gemma3', 'own', BARE, 'onnx', /fastest on the CPU/],
+    ['gemma3', 'own', WITH_CARD, 'cuda', /kernels are built/],
     ['gpt-oss', 'own', BARE, 'ggml', /onnx does not compute the model: it lacks .*attention sinks.*experts/],
     ['gpt-oss', 'own', WITH_CARD, 'ggml', /onnx does not compute the model/],
   ] as const;

@@ -18,8 +18,9 @@ import type { Backend } from './backend.ts';
 import { createGgmlBackend } from './ggml/index.ts';
 import { createOnnxBackend } from './onnx/index.ts';
 import { createReferenceBackend } from './reference/index.ts';
+import { createTestCudaBackend } from './testing/cuda.ts';
 import { range, run, sequence, wholeVocabulary } from './testing/scenario.ts';
-import { lackingTraits, ONNX_TRAITS } from './traits.ts';
+import { CUDA_TRAITS, lackingTraits, ONNX_TRAITS } from './traits.ts';
 
 /** What llama.cpp computes with each model's GGUF file in 32-bit floats (`fixtures/gguf-families-golden.ts`). */
 const GOLDEN: Readonly<Record<string, readonly Step[]>> = JSON.parse(
@@ -56,6 +57,8 @@ describe('every family, as checkpoint and as GGUF file, continues as llama.cpp d
         await compare(`reference, ${kind}`, name, await createReferenceBackend(model, POOL), model, tolerance);
         const ggml = await createGgmlBackend(model, { ...POOL, bits: 32, threads: 1 });
         await compare(`ggml, ${kind}`, name, ggml, model, TOLERANCE);
+        if (lackingTraits(model.config, CUDA_TRAITS).length === 0)
+          await compare(`cuda, ${kind}`, name, await createTestCudaBackend(model, POOL), model, tolerance);
         if (lackingTraits(model.config, ONNX_TRAITS).length > 0) continue;
         const onnx = await createOnnxBackend(model, { ...POOL, bits: 32, threads: 1 });
         await compare(`onnx, ${kind}`, name, onnx, model, tolerance);

@@ -35,7 +35,9 @@ export const ONNX_TRAITS: readonly Trait[] = [
   ] as const),
   ...(['softcaps', 'norms after blocks', 'activations other than SiLU', 'scales'] as const),
 ];
-export const CUDA_TRAITS: readonly Trait[] = [];
+export const CUDA_TRAITS: readonly Trait[] = TRAITS.filter(
+  (trait) => trait !== 'attention sinks' && trait !== 'experts',
+);
 
 /** The traits of a model that a backend with `supported` ones does not compute. */
 export function lackingTraits(config: ModelConfig, supported: readonly Trait[]): readonly Trait[] {

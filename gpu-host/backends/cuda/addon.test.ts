@@ -10,12 +10,12 @@ import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { randomAdapter, randomModel } from '../../models/testing/random-model.ts';
 import type { Backend } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
-import { rotaryFrequencies } from '../rotary.ts';
 import { createTestCudaBackend, testAddon } from '../testing/cuda.ts';
 import { Random, range, relativeError, run, sequence, values, wholeVocabulary } from '../testing/scenario.ts';
 import { MAX_TOP_K } from '../testing/whole-rows.ts';
 import { type CudaAddon, CudaError, type EngineHandle, type EngineOptions, fromAddon, loadAddon } from './addon.ts';
 import { BatchWords, readResults } from './batch-words.ts';
+import { engineTraits } from './engine-traits.ts';
 import { createCudaBackend, Deadline } from './index.ts';
 import { tensorPlaces } from './weights.ts';
 
@@ -45,7 +45,7 @@ const optionsOf = ({ config }: LoadedModel): EngineOptions => ({
   tiedEmbeddings: config.tiedEmbeddings,
   attentionBias: config.attentionBias,
   queryKeyNorm: config.queryKeyNorm,
-  frequencies: rotaryFrequencies(config),
+  ...engineTraits(config),
   device: 0,
   ...POOL,
   maxRows: 64,

@@ -56,7 +56,31 @@ export interface EngineOptions {
   readonly tiedEmbeddings: boolean;
   readonly attentionBias: boolean;
   readonly queryKeyNorm: boolean;
+  /** Number of rotations; `frequencies` and `rotationScales` have `headDim / 2` values for each. */
+  readonly rotations: number;
   readonly frequencies: Float64Array;
+  /** Factors of rotated pairs; 1 by default. */
+  readonly rotationScales: Float64Array | undefined;
+  /** Rotation of each layer; the first by default. */
+  readonly rotationOf: Int32Array | undefined;
+  /** Order of the values of a head of queries or keys on the device; that of the weights by default. */
+  readonly headOrder: Int32Array | undefined;
+  /** Window of each layer, 0 for none; none by default. */
+  readonly windows: Int32Array | undefined;
+  readonly attentionScale: number;
+  /** 0 for none, like `logitSoftcap`. */
+  readonly attentionSoftcap: number;
+  readonly embeddingScale: number;
+  readonly residualScale: number;
+  readonly logitScale: number;
+  readonly logitSoftcap: number;
+  readonly outputBias: boolean;
+  /** True when `queryKeyNorm` covers whole rows. */
+  readonly rowNorms: boolean;
+  readonly norms: 'before' | 'after' | 'around';
+  readonly normOffset: number;
+  /** True for GELU in place of SiLU. */
+  readonly gelu: boolean;
   readonly device: number;
   readonly pageSize: number;
   readonly pageCount: number;

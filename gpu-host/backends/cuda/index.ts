@@ -14,7 +14,6 @@ import type {
 } from '../backend.ts';
 import { checkCopy, checkPage, checkPicked, checkScore, checkSizes, checkStates, pickedRows } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
-import { rotaryFrequencies } from '../rotary.ts';
 import { CUDA_TRAITS, requireTraits } from '../traits.ts';
 import { CudaAdapter, mostAdapterBytes } from './adapter.ts';
 import {
@@ -29,6 +28,7 @@ import {
   versionText,
 } from './addon.ts';
 import { BatchWords, readResults } from './batch-words.ts';
+import { engineTraits } from './engine-traits.ts';
 import { tensorPlaces } from './weights.ts';
 
 /** Options of {@link createCudaBackend}. */
@@ -163,7 +163,7 @@ function openEngine(addon: CudaAddon, card: CudaDevice, model: LoadedModel, opti
         tiedEmbeddings: config.tiedEmbeddings,
         attentionBias: config.attentionBias,
         queryKeyNorm: config.queryKeyNorm,
-        frequencies: rotaryFrequencies(config),
+        ...engineTraits(config),
         device: options.device ?? 0,
         pageSize: options.pageSize,
         pageCount: options.pageCount,

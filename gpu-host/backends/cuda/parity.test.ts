@@ -8,6 +8,7 @@ import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
 import { packedModel } from '#gpu-host/models/testing/blocked-model.ts';
 import { randomModel } from '../../models/testing/random-model.ts';
+import { randomFamily, TINY_FAMILIES, type TinyFamily } from '../../models/testing/tiny-families.ts';
 import { createReferenceBackend, type ReferenceOptions } from '../reference/index.ts';
 import { compare } from '../testing/compare.ts';
 import { createTestCudaBackend } from '../testing/cuda.ts';
@@ -44,6 +45,24 @@ const FAST: Readonly<Record<string, Partial<ModelConfig>>> = {
   },
 };
 const SHAPES = { ...VARIANTS, ...FAST };
+/** The families of which the backend has every trait. */
+const FAMILIES = Object.keys(TINY_FAMILIES).filter((name) => !['qwen3_moe', 'gpt-oss'].includes(name));
+const HEADS_OF_64 = { hidden_size: 128, intermediate_size: 192, head_dim: 64, vocab_size: 128 };
+const DIVISORS_OF_64 = Array.from({ length: 16 }, (_, i) => 1 + 0.4 * i);
+/** Families with heads that suit the tensor-core kernels, of the sizes that these kernels need. */
+const FAST_FAMILIES: Readonly<Record<string, TinyFamily>> = {
+  ...Object.fromEntries(
+    FAMILIES.map((name) => [
+      name,
+      withConfig(name, { ...HEADS_OF_64, query_pre_attn_scalar: 64, attention_multiplier: 0.1 }),
+    ]),
+  ),
+  'phi3, longrope': withConfig('phi3, longrope', {
+    ...HEADS_OF_64,
+    rope_scaling: { type: 'longrope', short_factor: DIVISORS_OF_64, long_factor: DIVISORS_OF_64 },
+  }),
+  'glm4, heads of 128': withConfig('glm4', { ...HEADS_OF_64, head_dim: 128, num_key_value_heads: 1 }),
+};
 /** True to run all cases. */
 const ALL = process.env.PIE_TEST_ALL === '1';
 /** Shapes tested with narrow weights: a tied head and the fast kernels; in a full run also stacked products and biases. */
@@ -90,6 +109,13 @@ const masksOf = (precision: string): [name: string, kinds: (typeof MASK_KINDS)[s
 };
 /** Cases of each shape; a full run has many. */
 const RUNS = ALL ? 60 : 4;
+/** Random batches of each family. */
+const FAMILY_RUNS = ALL ? 100 : 6;
+
+function withConfig(name: string, changed: TinyFamily['config']): TinyFamily {
+  const family = TINY_FAMILIES[name]!;
+  return { ...family, config: { ...family.config, ...changed } };
+}
 
 describe('cuda against reference', () => {
   const directories: string[] = [];
@@ -215,6 +241,81 @@ describe('cuda against reference', () => {
         context.diagnostic(`largest relative error ${worst.toExponential(1)}`);
       });
     }
+  }
+});
+
+describe('cuda against reference, families', () => {
+  const directories: string[] = [];
+  after(async () => {
+    for (const directory of directories) await rm(directory, { recursive: true, force: true });
+  });
+  /** A model of a family, in the layout of its checkpoints. @param isNarrow true for weights that are exact in bf16 */
+  const make = async (family: TinyFamily, isNarrow: boolean): Promise<LoadedModel> => {
+    const directory = await mkdtemp(join(tmpdir(), 'pie-cuda-families-'));
+    directories.push(directory);
+    const wide = await randomFamily(join(directory, 'wide'), family, 21);
+    return isNarrow ? narrowModel(wide, join(directory, 'narrow'), 'BF16') : wide;
+  };
+  /** The largest error over random batches. */
+  const worstOf = async (
+    model: LoadedModel,
+    options: { precision: 'float32' | 'bf16' | 'int8'; kv?: 'fp8' },
+    norm: typeof relativeError,
+    bound: number,
+  ): Promise<number> => {
+    const cuda = await createTestCudaBackend(model, { ...RANDOM_POOL, ...options });
+    const oracle = options.precision === 'int8' ? narrowWeightsModel(model, 'int8') : model;
+    const reference = await createReferenceBackend(oracle, { ...RANDOM_POOL, ...(options.kv && { roundedKv: 'fp8' }) });
+    let worst = 0;
+    try {
+      const property = fc.asyncProperty(batches, async (batch) => {
+        const error = await compare(model, reference, cuda, batch, norm);
+        worst = Math.max(worst, error);
+        assert.ok(error <= bound, `relative error ${error}`);
+      });
+      await fc.assert(property, { seed: 43, numRuns: FAMILY_RUNS });
+    } finally {
+      await cuda.dispose();
+    }
+    return worst;
+  };
+
+  for (const name of FAMILIES) {
+    test(`float32, ${name}: random batches, masks, slots, inputs and outputs`, async (context) => {
+      const model = await make(TINY_FAMILIES[name]!, false);
+      const worst = await worstOf(model, { precision: 'float32' }, relativeError, TOLERANCE);
+      context.diagnostic(`largest relative error ${worst.toExponential(1)}`);
+    });
+  }
+
+  for (const [name, family] of Object.entries(FAST_FAMILIES)) {
+    test(`bf16, ${name}, fast kernels: random batches, masks, slots, inputs and outputs`, async (context) => {
+      const model = await make(family, true);
+      const worst = await worstOf(model, { precision: 'bf16' }, finiteError, BF16.alone);
+      context.diagnostic(`largest error ${worst.toExponential(1)}`);
+    });
+  }
+
+  test('bf16, gemma3, keys and values in fp8, fast kernels: random batches', async (context) => {
+    const model = await make(FAST_FAMILIES.gemma3!, true);
+    const worst = await worstOf(model, { precision: 'bf16', kv: 'fp8' }, finiteError, 2 * BF16.alone);
+    context.diagnostic(`largest error ${worst.toExponential(1)}`);
+  });
+
+  test('int8, glm4, fast kernels: random batches', async (context) => {
+    const model = await make(FAST_FAMILIES.glm4!, true);
+    const worst = await worstOf(model, { precision: 'int8' }, finiteError, BF16.alone);
+    context.diagnostic(`largest error ${worst.toExponential(1)}`);
+  });
+
+  for (const name of ['qwen3_moe', 'gpt-oss']) {
+    test(`${name}: is refused, with the traits that are missing`, async () => {
+      const model = await make(TINY_FAMILIES[name]!, false);
+      await assert.rejects(
+        createTestCudaBackend(model, RANDOM_POOL),
+        /"cuda" does not compute this model's (attention sinks, )?experts/,
+      );
+    });
   }
 });
 

@@ -29,11 +29,17 @@ export const VARIANTS: Readonly<Record<string, Partial<ModelConfig>>> = {
 
 /** Writes a copy of a model with 16-bit weights, which most models on the hub have. */
 export async function narrowModel(model: LoadedModel, directory: string, dtype: 'BF16' | 'F16'): Promise<LoadedModel> {
-  const tensors = expectedTensors(model.config).map(([name, shape]) => ({
+  const { config } = model;
+  // As files have it: norms may be stored less their offset.
+  const read = (name: string) => {
+    const values = model.tensors.read(name);
+    return name.endsWith('norm.weight') ? values.map((value) => value - config.normOffset) : values;
+  };
+  const tensors = expectedTensors(config).map(([name, shape]) => ({
     name,
     shape,
     dtype,
-    data: () => [narrowed(model.tensors.read(name), dtype)],
+    data: () => [narrowed(read(name), dtype)],
   }));
   await mkdir(directory, { recursive: true });
   await copyFile(join(model.directory, 'config.json'), join(directory, 'config.json'));

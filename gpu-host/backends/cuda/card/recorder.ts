@@ -12,6 +12,7 @@ import type {
   TopTokens,
 } from '../../backend.ts';
 import { rotaryFrequencies } from '../../rotary.ts';
+import { requireTraits } from '../../traits.ts';
 import { tensorPlaces } from '../weights.ts';
 import type { FixtureWriter } from './fixture-writer.ts';
 
@@ -60,6 +61,8 @@ export class Recorder implements Backend {
     adapters: ReadonlyMap<DeviceAdapter, LoadedAdapter> = new Map(),
   ): Recorder {
     const { config } = model;
+    // The format has the shape and the rotation of plain decoders only.
+    requireTraits(config, 'a fixture', []);
     for (const word of MAGIC.match(/.{4}/g) ?? []) writer.unsigned(Buffer.from(word).readUInt32LE());
     writer.string(label);
     writeShape(writer, config);

@@ -78,8 +78,12 @@ class EngineOf final : public Engine {
       // The pool must hold finite values, because masked keys still enter the product, with weight 0. Counters in the product workspaces start at 0.
       CUDA_CALL(cudaMemsetAsync(memory_.pool.get(), 0, memory_.pool.bytes(), stream));
       CUDA_CALL(cudaMemsetAsync(memory_.scratch.get(), 0, memory_.scratch.bytes(), stream));
-      const size_t frequencyBytes = options.frequencies.size() * sizeof(double);
-      CUDA_CALL(cudaMemcpyAsync(model_.scratch.frequencies, options.frequencies.data(), frequencyBytes, cudaMemcpyHostToDevice, stream));
+      const auto upload = [&](auto* to, const auto& from) {
+        if (to) CUDA_CALL(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice, stream));
+      };
+      upload(model_.scratch.frequencies, options.frequencies);
+      upload(model_.scratch.rotationScales, options.traits.rotationScales);
+      upload(model_.scratch.rotationOf, options.traits.rotationOf);
       loadWeights<T>(model_.weights, options, source, model_.scratch.wide, model_.scratch.wideBytes, stream);
       stream.synchronize();
     }
@@ -114,26 +118,27 @@ class EngineOf final : public Engine {
     guard(after("copySlots"), [&] {
       pages_->order(steps_->computing());
       side_->copySlots(sources, destinations, shifts, pairs);
+      steps_->positions().copy(sources, destinations, shifts, pairs);
     });
   }
 
-  size_t pageBytes() const override { return pages_->pageBytes(); }
+  size_t pageBytes() const override { return pages_->pageBytes() + steps_->positions().bytes(options_.pageSize); }
   int pageCount() const override { return budget_.pageCount; }
   int tableSlots() const override { return model_.context.limits.tableSlots; }
   void readPage(int page, uint8_t* into) override { readPages(&page, 1, into); }
   void writePage(int page, const uint8_t* from) override { writePages(&page, 1, from); }
   void readPages(const int* pages, int count, uint8_t* into) override {
-    guard("readPages", [&] { pages_->read(pages, count, into, side_->copied()); });
+    guard("readPages", [&] { readEach(pages, count, into, false); });
   }
   void writePages(const int* pages, int count, const uint8_t* from) override {
-    guard("writePages", [&] { pages_->write(pages, count, from, side_->copied()); });
+    guard("writePages", [&] { writeEach(pages, count, from, false); });
   }
 
   void queueReadPage(int page, uint8_t* into) override {
-    guard("queueReadPage", [&] { pages_->read(&page, 1, into, side_->copied(), true); });
+    guard("queueReadPage", [&] { readEach(&page, 1, into, true); });
   }
   void queueWritePage(int page, const uint8_t* from) override {
-    guard("queueWritePage", [&] { pages_->write(&page, 1, from, side_->copied(), true); });
+    guard("queueWritePage", [&] { writeEach(&page, 1, from, true); });
   }
   void settlePages() override {
     guard("settlePages", [&] { pages_->settle(); });
@@ -145,7 +150,7 @@ class EngineOf final : public Engine {
   std::unique_ptr<Adapter> loadAdapter(const std::vector<AdapterMatrices>& matrices) override {
     return guard("loadAdapter", [&] {
       const int rows = model_.context.limits.paddedRows;
-      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, rows, ledger_, adapterRoom(), loading_);
+      return std::make_unique<DeviceAdapter<T>>(matrices, options_.shape, options_.traits.headOrder, rows, ledger_, adapterRoom(), loading_);
     });
   }
 
@@ -177,6 +182,25 @@ class EngineOf final : public Engine {
     });
   }
 
+  // Positions lie behind each page's keys and values, so pages that have them are moved one by one. The host keeps positions in the order of the
+  // calls, so they are moved at once, also where the keys and values are only queued.
+  void readEach(const int* pages, int count, uint8_t* into, bool queue) {
+    const SlotPositions& positions = steps_->positions();
+    if (positions.bytes(options_.pageSize) == 0) return pages_->read(pages, count, into, side_->copied(), queue);
+    for (int i = 0; i < count; i++, into += pageBytes()) {
+      pages_->read(pages + i, 1, into, side_->copied(), queue);
+      positions.readPage(pages[i], options_.pageSize, into + pages_->pageBytes());
+    }
+  }
+  void writeEach(const int* pages, int count, const uint8_t* from, bool queue) {
+    SlotPositions& positions = steps_->positions();
+    if (positions.bytes(options_.pageSize) == 0) return pages_->write(pages, count, from, side_->copied(), queue);
+    for (int i = 0; i < count; i++, from += pageBytes()) {
+      pages_->write(pages + i, 1, from, side_->copied(), queue);
+      positions.writePage(pages[i], options_.pageSize, from + pages_->pageBytes());
+    }
+  }
+
   static std::string stepName(uint64_t step, const char* call) { return "step " + std::to_string(step) + ", " + call; }
   std::string sideName(const char* call) const {
     const std::lock_guard<std::mutex> lock(calls_);
@@ -203,6 +227,7 @@ class EngineOf final : public Engine {
   void layOut(const PlanContext& context) {
     model_.context = context;
     model_.epsilon = options_.shape.rmsEpsilon;
+    model_.traits = options_.traits;
     Carver weights(memory_.weights.get()), scratch(memory_.scratch.get());
     model_.weights = layWeights<T>(weights, options_);
     const ScratchMemory<T> laid(scratch, context, options_.pageSize);

@@ -34,12 +34,39 @@ enum class Precision { Bf16, Float32, Int8, Fp8, Int4 };
 // the bytes of pages and of attention's reads. copySlots rounds a shifted key once more.
 enum class KvPrecision { AsComputed, Fp8 };
 
+// What models compute differently from a plain Llama decoder, beside what ModelShape says; by default nothing.
+struct ModelTraits {
+  bool outputBias = false;   // A bias of the output projection of attention.
+  bool rowNorms = false;     // queryKeyNorm covers whole rows of queries and keys, not single heads.
+  // RMS norms stand before attention and feed-forward, after them, or both; always before the addition to the residual stream.
+  enum class Norms { Before, After, Around } norms = Norms::Before;
+  // Factors of tokens' embeddings, of the results of attention and feed-forward, and of logits.
+  float embeddingScale = 1, residualScale = 1, logitScale = 1;
+  float logitSoftcap = 0;    // Logits become cap × tanh(logit / cap); 0: they stay.
+  // Rotations: `rotations` times headDim / 2 values in EngineOptions::frequencies. A frequency of 0 leaves its pair as it is.
+  int rotations = 1;
+  std::vector<double> rotationScales;  // Factors of both values of a pair, as many as frequencies; empty: 1.
+  std::vector<int> rotationOf;         // By layer: its rotation. Empty: all layers have the first.
+  // The order in which the device keeps the values of a head of queries or keys: value i is value headOrder[i] of the weights. Brings the values that
+  // turn together to places i and i + headDim / 2. Empty: the order of the weights.
+  std::vector<int> headOrder;
+  // By layer: a query at position p sees only keys at positions above p - window. 0: no window. Empty: no layer has one. At most MOST_WINDOWS
+  // different windows.
+  std::vector<int> windows;
+
+  bool plainNorms(float normOffset) const { return norms == Norms::Before && normOffset == 0 && residualScale == 1; }
+  bool plainLogits() const { return logitScale == 1 && logitSoftcap == 0; }
+  int rotation(int layer) const { return rotationOf.empty() ? 0 : rotationOf[layer]; }
+};
+constexpr int MOST_WINDOWS = 4;
+
 struct EngineOptions {
   ModelShape shape;
   bool tiedEmbeddings = false;
   bool attentionBias = false;
   bool queryKeyNorm = false;
-  std::vector<double> frequencies;  // headDim / 2 values in radians per position, scaling included.
+  std::vector<double> frequencies;  // headDim / 2 values in radians per position, scaling included. Several times as many with several rotations.
+  ModelTraits traits;
   int device = 0;
   int pageSize = 16;
   int pageCount = 0;       // 0: as many as fit, at most a million.
@@ -163,6 +190,7 @@ class Engine {
   virtual void score(const float* states, int count, const uint32_t* tokens, const int* first, float* logProbabilities, float* entropies) = 0;
   // Queues copies between slots, after all earlier steps and before all later ones.
   virtual void copySlots(const uint32_t* sources, const uint32_t* destinations, const int32_t* shifts, int pairs) = 0;
+  // Bytes of a page on the host: keys and values, then, if layers have windows, the positions of the page's slots (32-bit integers).
   virtual size_t pageBytes() const = 0;
   // Copies between pages and host memory on a separate stream, overlapped with running steps; the caller guarantees that these steps do not touch the
   // pages. Pinned memory (`allocatePinned`) gives the bus's full rate.

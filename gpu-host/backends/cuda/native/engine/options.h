@@ -12,6 +12,9 @@ int graphBucket(int rows);
 // The number of top tokens that a captured head computes for a step that wants `topK`.
 int topKBucket(int topK, int vocabulary);
 
+// Positions lie below this: they reach the device as signed integers.
+constexpr int MOST_POSITION = 1 << 30;
+
 // Twice this number of slots still fits a step's integers.
 constexpr int MOST_SLOTS = 1 << 29;
 
@@ -38,6 +41,9 @@ struct StepLimits {
   int allowedRows = 0;   // Rows with masks of allowed tokens.
   int changes = 0;       // Changed logits of all rows.
   size_t slotBytes = 0;  // Bytes of one slot of one layer.
+  int rotations = 1;     // Of ModelTraits.
+  bool scalesRotations = false;
+  std::vector<int> windows;  // The different windows of layers.
 
   int totalSlots() const { return slots + scratchSlots + 1; }
   size_t poolBytes() const { return static_cast<size_t>(shape.layers) * totalSlots() * slotBytes; }
@@ -47,6 +53,8 @@ struct StepLimits {
 
 // Throws EngineError "invalid" for options with which no engine can be created.
 void checkOptions(const EngineOptions& options);
+// The different windows that layers have, in ascending order.
+std::vector<int> windowsOf(const ModelTraits& traits);
 StepLimits stepLimits(const EngineOptions& options, int pageCount);
 
 }  // namespace pie

@@ -154,7 +154,7 @@ TEST("slot tables: after random schedules, each table on the device is the list 
           brought += write.count;
         }
         for (int i = 0; i < counts[0]; i++) {
-          const AttentionItem& item = reinterpret_cast<const AttentionItem*>(block.data() + plan.upload.items)[i];
+          const AttentionItem& item = reinterpret_cast<const AttentionItem*>(block.data() + plan.upload.items[0])[i];
           if (item.kvHead > 0) continue;
           const bool isShared = item.merge == ATTENTION_SHARED;
           for (const AttentionView& view : viewsOf(item, reinterpret_cast<const AttentionMember*>(block.data()), 2)) {

@@ -193,7 +193,7 @@ JsonObject measureKernels(const NamedShape& named, const KernelRun& run) {
     launchEmbed<bf16>(residual.as<float>(), table.as<bf16>(), {tokens.as<int>(), nullptr, nullptr, nullptr}, {}, rows, shape.hidden, stream);
   });
   report.measure("rotation", 1, 1, 4.0 * rows * shape.headDim, 0, [&](int) {
-    launchRotation(rotation.as<float2>(), tokens.as<int>(), frequencies.as<double>(), rows, shape.headDim, stream);
+    launchRotation(rotation.as<float2>(), tokens.as<int>(), {frequencies.as<double>()}, rows, shape.headDim, stream);
   });
   report.measure("pick and norm", 1, 1, 8.0 * headRows * hidden, 0, [&](int) {
     launchPickNorm<bf16>(nullptr, normed.as<bf16>(), residual.as<float>(), delta.as<bf16>(), tokens.as<int>(), weight.as<bf16>(), headRows,

@@ -26,6 +26,14 @@ struct ModelShape {
   int headDim = 0;
   int vocabulary = 0;
   float rmsEpsilon = 0;
+  // Factor of the products of queries and keys; 0: 1 / √headDim.
+  double attentionScale = 0;
+  // Scores become cap × tanh(score / cap); 0: they stay. Only the plain attention kernel computes it.
+  float attentionSoftcap = 0;
+  // Added to the stored weights of norms.
+  float normOffset = 0;
+  // The gate's function is GELU with tanh instead of SiLU.
+  bool gelu = false;
 
   int queryWidth() const { return heads * headDim; }
   int kvWidth() const { return kvHeads * headDim; }

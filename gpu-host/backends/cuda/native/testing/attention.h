@@ -131,7 +131,8 @@ Expected oracle(const Step<T, K>& step) {
         const double* k = &step.meant[static_cast<size_t>(step.slots[s.firstKey + key]) * shape.slotWidth() + head / group * headDim];
         double score = 0;
         for (int e = 0; e < headDim; e++) score += static_cast<double>(static_cast<float>(step.queries[row * headDim + e])) * k[e];
-        scores[key] = score / std::sqrt(static_cast<double>(headDim));
+        scores[key] = shape.attentionScale > 0 ? score * shape.attentionScale : score / std::sqrt(static_cast<double>(headDim));
+        if (shape.attentionSoftcap > 0) scores[key] = shape.attentionSoftcap * std::tanh(scores[key] / shape.attentionSoftcap);
         largest = std::max(largest, scores[key]);
       }
       for (int key = 0; key < s.keys; key++)

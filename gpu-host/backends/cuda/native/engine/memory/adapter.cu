@@ -18,7 +18,9 @@ int paddedRank(int rank) { return (rank + LOW_RANK_STEP - 1) / LOW_RANK_STEP * L
 template <typename T>
 class Builder {
  public:
-  Builder(Carver& carver, uint8_t* deviceBase, uint8_t* host) : carver_(carver), base_(deviceBase), host_(host) {}
+  // `headOrder`: ModelTraits::headOrder.
+  Builder(Carver& carver, uint8_t* deviceBase, uint8_t* host, const std::vector<int>& headOrder)
+      : carver_(carver), base_(deviceBase), host_(host), headOrder_(headOrder) {}
 
   // The matrices of one LowRankPlace. `parts`: the adapter's matrices by projection, null for a projection that the adapter does not change.
   LowRankMatrices<T> place(const std::vector<const AdapterMatrices*>& parts, const LowRankProduct& product) {
@@ -33,7 +35,8 @@ class Builder {
       const int rank = paddedRank(parts[i]->rank);
       fillRows(down ? down + static_cast<size_t>(from) * product.inputs : nullptr, parts[i]->a, parts[i]->rank, product.inputs, product.inputs);
       T* const up = carver_.take<T>(static_cast<size_t>(product.outputs[i]) * rank);
-      fillRows(up, parts[i]->b, product.outputs[i], parts[i]->rank, rank);
+      const bool isOfHeads = std::strcmp(parts[i]->projection, NAMES[Q]) == 0 || std::strcmp(parts[i]->projection, NAMES[K]) == 0;
+      fillRows(up, parts[i]->b, product.outputs[i], parts[i]->rank, rank, isOfHeads ? headOrder_ : std::vector<int>());
       made.ups[i] = {up, from, rank};
       from += rank;
     }
@@ -47,16 +50,21 @@ class Builder {
   }
 
  private:
-  void fillRows(T* to, const float* from, int rows, int width, int stride) {
+  // `order`: of the rows of each head, or empty.
+  void fillRows(T* to, const float* from, int rows, int width, int stride, const std::vector<int>& order = {}) {
     if (!host_) return;
     T* const at = onHost(to);
-    for (int row = 0; row < rows; row++)
-      convertNumbers(at + static_cast<size_t>(row) * stride, HostTensor::Type::F32, from + static_cast<size_t>(row) * width, width);
+    const int head = static_cast<int>(order.size());
+    for (int row = 0; row < rows; row++) {
+      const size_t source = head == 0 ? row : row / head * head + order[row % head];
+      convertNumbers(at + static_cast<size_t>(row) * stride, HostTensor::Type::F32, from + source * width, width);
+    }
   }
 
   Carver& carver_;
   uint8_t* base_;
   uint8_t* host_;
+  const std::vector<int>& headOrder_;
 };
 
 // The projections of one LowRankPlace, in the order of its outputs.
@@ -121,18 +129,19 @@ LowRankProduct lowRankProduct(int layer, LowRankPlace place, const ModelShape& s
   product.inputs = inputsOf(PLACES[place].all[0], shape);
   for (const Projection projection : PLACES[place]) product.outputs[product.parts++] = outputsOf(projection, shape);
   product.alternating = place == GATE_UP_PLACE;
+  product.gelu = shape.gelu;
   return product;
 }
 
 template <typename T>
-DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows,
+DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, const std::vector<int>& headOrder, int maxRows,
                                 std::shared_ptr<AdapterLedger> ledger, size_t room, const Stream& stream)
     : ledger_(std::move(ledger)) {
   const auto layers = byLayer(matrices, shape);
   const size_t count = layers.size() * LOW_RANK_PLACES;
   Carver sizes;
   sizes.take<LowRankMatrices<T>>(count);
-  Builder<T> measuring(sizes, nullptr, nullptr);
+  Builder<T> measuring(sizes, nullptr, nullptr, headOrder);
   int widest = 0;
   const std::vector<LowRankMatrices<T>> measured = build<T>(measuring, layers, shape);
   for (size_t i = 0; i < count; i++) {
@@ -150,7 +159,7 @@ DeviceAdapter<T>::DeviceAdapter(const std::vector<AdapterMatrices>& matrices, co
   uint8_t* base = static_cast<uint8_t*>(block_.get());
   Carver carver(base);
   LowRankMatrices<T>* const table = carver.take<LowRankMatrices<T>>(count);
-  Builder<T> builder(carver, base, host.data());
+  Builder<T> builder(carver, base, host.data(), headOrder);
   std::vector<LowRankMatrices<T>> built = build<T>(builder, layers, shape);
   float* const low = carver.take<float>(static_cast<size_t>(maxRows) * widest);
   for (LowRankMatrices<T>& each : built) each.low = low;

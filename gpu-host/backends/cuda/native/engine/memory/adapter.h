@@ -21,7 +21,8 @@ class DeviceAdapter final : public Adapter {
  public:
   // Throws EngineError "invalid" for matrices that do not fit the model, and "out-of-memory" if the adapter exceeds `room` (the bytes that the engine
   // may still use for adapters) or the device's free memory. A step gives the adapter at most `maxRows` rows.
-  DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, int maxRows, std::shared_ptr<AdapterLedger> ledger,
+  DeviceAdapter(const std::vector<AdapterMatrices>& matrices, const ModelShape& shape, const std::vector<int>& headOrder, int maxRows,
+                std::shared_ptr<AdapterLedger> ledger,
                 size_t room, const Stream& stream);
   ~DeviceAdapter() override;
   size_t bytes() const override { return block_.bytes(); }

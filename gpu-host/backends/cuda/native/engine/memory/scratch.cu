@@ -20,9 +20,12 @@ Scratch<T> layScratch(Carver& carver, const PlanContext& context) {
   scratch.attended = carver.take<T>(rows * shape.queryWidth());
   scratch.activated = carver.take<T>(rows * shape.intermediate);
   scratch.states = carver.take<T>(std::max<size_t>(rows, HEAD_ROWS) * hidden);
-  scratch.rotation = carver.take<float2>(rows * (shape.headDim / 2));
+  scratch.rotation = carver.take<float2>(limits.rotations * rows * (shape.headDim / 2));
   scratch.statistics = carver.take<float2>(rows * shape.heads);
-  scratch.frequencies = carver.take<double>(shape.headDim / 2);
+  const size_t frequencies = static_cast<size_t>(limits.rotations) * (shape.headDim / 2);
+  scratch.frequencies = carver.take<double>(frequencies);
+  if (limits.scalesRotations) scratch.rotationScales = carver.take<double>(frequencies);
+  if (limits.rotations > 1) scratch.rotationOf = carver.take<int>(shape.layers);
   const int sequences = std::max(limits.sequences, std::min(limits.paddedRows, MAX_GRAPH_ROWS));
   const AttentionBounds bounds = attentionBounds(limits.paddedRows, sequences, shape, context.multiprocessors, context.fastAttention);
   scratch.partials = carver.take<float>(bounds.partialBytes / sizeof(float));

@@ -17,9 +17,11 @@ struct Scratch {
   T* attended = nullptr;        // rows × queryWidth
   T* activated = nullptr;       // rows × intermediate
   T* states = nullptr;          // max(rows, HEAD_ROWS) × hidden: inputs of the head, for steps and for callers' states (side.cu).
-  float2* rotation = nullptr;   // rows × headDim / 2. All layers use the angles of one computation.
+  float2* rotation = nullptr;   // rotations × rows × headDim / 2. All layers use the angles of one computation.
   float2* statistics = nullptr; // rows × heads: softmax statistics, for computing the attention that each key received.
-  double* frequencies = nullptr;  // headDim / 2. In float, the angle at position 131,072 would be wrong by up to 0.008.
+  double* frequencies = nullptr;  // rotations × headDim / 2. In float, the angle at position 131,072 would be wrong by up to 0.008.
+  double* rotationScales = nullptr;  // As many; null: all are 1.
+  int* rotationOf = nullptr;    // By layer; null: all layers have the first rotation.
   float* partials = nullptr;    // Partial results of attention.
   int* counters = nullptr;      // Counters of attention. Zeroed at start; each launch leaves them zero, so that none needs to clear them.
   float* workspace = nullptr;   // Workspace of products.

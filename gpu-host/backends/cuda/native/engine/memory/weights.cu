@@ -153,13 +153,30 @@ class Reader {
     stager_.begin(to);
     stager_.put(tensor.type, tensor.data, count);
   }
-  void whole(const Product<T>& to, const std::string& name) const { under(to, {{name, static_cast<size_t>(to.outputs()) * to.inputs()}}); }
-  template <typename To>
-  void under(const To& to, const std::vector<std::pair<std::string, size_t>>& parts) const {
+  void whole(const Product<T>& to, const std::string& name) const {
+    const size_t count = static_cast<size_t>(to.outputs()) * to.inputs();
+    const HostTensor tensor = get(name, count);
     stager_.begin(to);
-    for (const auto& [name, count] : parts) {
-      const HostTensor tensor = get(name, count);
-      stager_.put(tensor.type, tensor.data, count);
+    stager_.put(tensor.type, tensor.data, count);
+  }
+  // A part of a stacked tensor: `rows` rows of `width` values, those of each head in `order`, unless it is empty.
+  struct Heads {
+    std::string name;
+    size_t rows, width;
+    const std::vector<int>& order;
+  };
+  template <typename To>
+  void heads(const To& to, const std::vector<Heads>& parts) const {
+    stager_.begin(to);
+    for (const auto& [name, rows, width, order] : parts) {
+      const HostTensor tensor = get(name, rows * width);
+      if (order.empty()) {
+        stager_.put(tensor.type, tensor.data, rows * width);
+        continue;
+      }
+      const size_t head = order.size(), rowBytes = width * elementBytes(tensor.type);
+      for (size_t row = 0; row < rows; row++)
+        stager_.put(tensor.type, static_cast<const uint8_t*>(tensor.data) + (row / head * head + order[row % head]) * rowBytes, width);
     }
   }
   // Interleaves the rows of two matrices.
@@ -197,20 +214,24 @@ size_t widestRowBytes(const ModelShape& shape, size_t valueBytes) {
 template <typename T>
 Weights<T> layWeights(Carver& carver, const EngineOptions& options) {
   const ModelShape& shape = options.shape;
+  const ModelTraits& traits = options.traits;
+  const bool before = traits.norms != ModelTraits::Norms::After, after = traits.norms != ModelTraits::Norms::Before;
   Weights<T> weights;
   weights.embeddings = carver.take<T>(static_cast<size_t>(shape.vocabulary) * shape.hidden);
   for (int i = 0; i < shape.layers; i++) {
     LayerWeights<T> layer;
-    layer.inputNorm = carver.take<T>(shape.hidden);
+    if (before) layer.inputNorm = carver.take<T>(shape.hidden);
     layer.qkv = layProduct<T>(carver, shape.qkvWidth(), shape.hidden, options, options.attentionBias);
     if (options.queryKeyNorm) {
-      layer.queryNorm = carver.take<T>(shape.headDim);
-      layer.keyNorm = carver.take<T>(shape.headDim);
+      layer.queryNorm = carver.take<T>(traits.rowNorms ? shape.queryWidth() : shape.headDim);
+      layer.keyNorm = carver.take<T>(traits.rowNorms ? shape.kvWidth() : shape.headDim);
     }
-    layer.output = layProduct<T>(carver, shape.hidden, shape.queryWidth(), options);
-    layer.postNorm = carver.take<T>(shape.hidden);
+    layer.output = layProduct<T>(carver, shape.hidden, shape.queryWidth(), options, traits.outputBias);
+    if (after) layer.outputNorm = carver.take<T>(shape.hidden);
+    if (before) layer.postNorm = carver.take<T>(shape.hidden);
     layer.gateUp = layProduct<T>(carver, 2 * shape.intermediate, shape.hidden, options);
     layer.down = layProduct<T>(carver, shape.hidden, shape.intermediate, options);
+    if (after) layer.downNorm = carver.take<T>(shape.hidden);
     weights.layers.push_back(layer);
   }
   weights.norm = carver.take<T>(shape.hidden);
@@ -225,6 +246,8 @@ template <typename T>
 void loadWeights(const Weights<T>& weights, const EngineOptions& options, const WeightSource& source, void* work, size_t workBytes,
                  const Stream& stream) {
   const ModelShape& shape = options.shape;
+  const ModelTraits& traits = options.traits;
+  const std::vector<int>&order = traits.headOrder, unordered = {};
   const size_t hidden = shape.hidden, queries = shape.queryWidth(), keys = shape.kvWidth();
   Stager<T> stager(stream, work, workBytes);
   const Reader<T> reader(source, stager);
@@ -232,21 +255,27 @@ void loadWeights(const Weights<T>& weights, const EngineOptions& options, const 
   for (int i = 0; i < shape.layers; i++) {
     const LayerWeights<T>& layer = weights.layers[i];
     const std::string prefix = "model.layers." + std::to_string(i), attention = prefix + ".self_attn.", feedForward = prefix + ".mlp.";
-    reader.whole(layer.inputNorm, prefix + ".input_layernorm.weight", hidden);
-    reader.under(layer.qkv, {{attention + "q_proj.weight", queries * hidden},
-                                    {attention + "k_proj.weight", keys * hidden},
-                                    {attention + "v_proj.weight", keys * hidden}});
+    if (layer.inputNorm) reader.whole(layer.inputNorm, prefix + ".input_layernorm.weight", hidden);
+    reader.heads(layer.qkv, {{attention + "q_proj.weight", queries, hidden, order},
+                             {attention + "k_proj.weight", keys, hidden, order},
+                             {attention + "v_proj.weight", keys, hidden, unordered}});
     if (options.attentionBias)
-      reader.under(layer.qkv.plain.bias,
-                   {{attention + "q_proj.bias", queries}, {attention + "k_proj.bias", keys}, {attention + "v_proj.bias", keys}});
+      reader.heads(layer.qkv.plain.bias,
+                   {{attention + "q_proj.bias", queries, 1, order}, {attention + "k_proj.bias", keys, 1, order}, {attention + "v_proj.bias", keys, 1, unordered}});
     if (options.queryKeyNorm) {
-      reader.whole(layer.queryNorm, attention + "q_norm.weight", shape.headDim);
-      reader.whole(layer.keyNorm, attention + "k_norm.weight", shape.headDim);
+      const size_t head = shape.headDim;
+      reader.heads(layer.queryNorm, {{attention + "q_norm.weight", traits.rowNorms ? queries : head, 1, order}});
+      reader.heads(layer.keyNorm, {{attention + "k_norm.weight", traits.rowNorms ? keys : head, 1, order}});
     }
     reader.whole(layer.output, attention + "o_proj.weight");
-    reader.whole(layer.postNorm, prefix + ".post_attention_layernorm.weight", hidden);
+    if (traits.outputBias) reader.whole(layer.output.plain.bias, attention + "o_proj.bias", hidden);
+    if (layer.outputNorm) reader.whole(layer.outputNorm, attention + "output_norm.weight", hidden);
+    // Models with norms on both sides of blocks have another name for the norm before the feed-forward network.
+    const bool isAround = traits.norms == ModelTraits::Norms::Around;
+    if (layer.postNorm) reader.whole(layer.postNorm, isAround ? feedForward + "input_norm.weight" : prefix + ".post_attention_layernorm.weight", hidden);
     reader.inTurn(layer.gateUp, feedForward + "gate_proj.weight", feedForward + "up_proj.weight", shape.intermediate, shape.hidden);
     reader.whole(layer.down, feedForward + "down_proj.weight");
+    if (layer.downNorm) reader.whole(layer.downNorm, feedForward + "output_norm.weight", hidden);
   }
   reader.whole(weights.norm, "model.norm.weight", hidden);
   const std::string head = options.tiedEmbeddings ? "model.embed_tokens.weight" : "lm_head.weight";

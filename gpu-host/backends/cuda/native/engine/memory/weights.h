@@ -25,13 +25,15 @@ void launchProduct(const Product<T>& product, const T* x, void* y, size_t yStrid
 template <typename T>
 struct LayerWeights {
   T* inputNorm = nullptr;
-  Product<T> qkv;  // Queries, keys and values stacked, so that one product computes all three.
+  Product<T> qkv;  // Queries, keys and values stacked, so that one product computes all three. Heads are in the order ModelTraits::headOrder.
   T* queryNorm = nullptr;
   T* keyNorm = nullptr;
   Product<T> output;
-  T* postNorm = nullptr;
-  Product<T> gateUp;  // Rows of gate and up interleaved, see Epilogue::SwiGlu.
+  T* outputNorm = nullptr;  // Of attention's output, for models with norms after blocks.
+  T* postNorm = nullptr;    // Before gate and up. This and inputNorm are null for models whose norms only stand after blocks.
+  Product<T> gateUp;        // Rows of gate and up interleaved, see Epilogue::SwiGlu.
   Product<T> down;
+  T* downNorm = nullptr;    // Of the output of the feed-forward network, as outputNorm.
 };
 
 template <typename T>

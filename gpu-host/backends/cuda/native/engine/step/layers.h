@@ -1,6 +1,7 @@
 // The launches of one step, in order.
 #pragma once
 #include <type_traits>
+#include "../../kernels/head/head.h"
 #include "../memory/adapter.h"
 #include "plan.h"
 #include "../memory/scratch.h"
@@ -13,6 +14,7 @@ template <typename T>
 struct DeviceModel {
   PlanContext context;
   float epsilon = 0;
+  ModelTraits traits;
   Weights<T> weights;
   Scratch<T> scratch;
   void* pool = nullptr;
@@ -58,6 +60,8 @@ template <typename T>
 void launchLogits(const DeviceModel<T>& model, const T* states, int rows, cudaStream_t stream) {
   const Product<T>& head = model.weights.head;
   launchProduct<T>(head, states, model.scratch.logits(), head.outputs(), rows, Epilogue::Wide, model.linear, stream);
+  const ModelTraits& traits = model.traits;
+  if (!traits.plainLogits()) launchCap(model.scratch.logits(), traits.logitScale, traits.logitSoftcap, rows, head.outputs(), stream);
 }
 
 }  // namespace pie

@@ -34,7 +34,7 @@ TableCounts tableCounts(const StepShape& shape, const Part& part) {
 
 UploadLayout layTables(Cursor& cursor, const TableCounts& counts) {
   UploadLayout layout;
-  layout.counts = cursor.table<int>(5);
+  layout.counts = cursor.table<int>(5 + MOST_WINDOWS);
   layout.tokens = cursor.table<int>(counts.rows);
   layout.embedRows = cursor.table<int>(counts.rows);
   layout.positions = cursor.table<int>(counts.rows);
@@ -88,12 +88,13 @@ namespace {
 size_t boundOf(const TableCounts& counts, int items, const Part& part, const StepLimits& limits) {
   Cursor cursor(nullptr, SIZE_MAX);
   layTables(cursor, counts);
-  cursor.table<AttentionItem>(items);
+  const size_t kinds = 1 + limits.windows.size();
+  cursor.table<AttentionItem>(kinds * items);
   cursor.table<AttentionMember>(counts.sequences);
   // One table write more than needed leaves room for the alignment of this table.
   cursor.table<TableWrite>(static_cast<size_t>(counts.sequences) + part.keys / TABLE_WRITE_SLOTS + 1);
   // Tile words never exceed mask words.
-  cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + TABLE_ALIGNMENT);
+  cursor.take((static_cast<size_t>(part.keys) + 2 * static_cast<size_t>(part.maskWords)) * sizeof(int) + 3 * kinds * TABLE_ALIGNMENT);
   // Each list of allowed tokens is aligned like a table. The embeds (below) begin at a multiple of one embed's size.
   cursor.take(static_cast<size_t>(part.allowedRows) * (align(limits.allowedWords() * sizeof(uint32_t)) + TABLE_ALIGNMENT));
   cursor.take(static_cast<size_t>(part.changes) * (sizeof(uint32_t) + sizeof(float)) + static_cast<size_t>(part.changedRows) * TABLE_ALIGNMENT);

@@ -28,7 +28,9 @@ struct StepShape {
 // exception is a list of slots: its beginning is counted in words from the start of the slot tables (Steps), because the list lies either in these
 // tables or in the block.
 struct UploadLayout {
-  size_t counts = 0;      // int × 5: attention items; table writes; word of the first table write; low-rank tasks; low-rank tasks of kept rows.
+  // int × (5 + MOST_WINDOWS): attention items; table writes; word of the first table write; low-rank tasks; low-rank tasks of kept rows; attention
+  // items of each window.
+  size_t counts = 0;
   size_t tokens = 0;      // int × rows; negative values: see kernels/rows/rows.h.
   size_t embedRows = 0;   // int × rows: index of the row's embed, for a row that has an embed instead of a token.
   size_t positions = 0;   // int × rows
@@ -43,7 +45,7 @@ struct UploadLayout {
   size_t lowRankRows = 0;   // int × rows: rows with adapters, grouped by adapter. If adapters change gate and up, rows without one follow.
   size_t lastTasks = 0;     // LowRankTask × last: the tasks of the kept rows.
   size_t lastRows = 0;      // int × last: the kept rows with adapters, like lowRankRows.
-  size_t items = 0;       // AttentionItem
+  size_t items[1 + MOST_WINDOWS] = {};  // AttentionItem: those of layers without a window, then those of each window of StepLimits.
   size_t bytes = 0;       // Size of the block.
 };
 
@@ -67,6 +69,8 @@ struct PlanContext {
   bool widens = false;  // cuBLASLt multiplies many rows with narrow weights, which are widened for it.
 
   bool sharesPrefixes() const { return sharedPrefixes && fastAttention; }
+  // Plans need the slots of every sequence.
+  bool listsSlots() const { return sharesPrefixes() || !limits.windows.empty(); }
 };
 
 StepShape stepShape(const Part& part, const PlanContext& context);

@@ -32,7 +32,7 @@ class Writer {
     }
     const AttentionSequence sequence = s.table < 0 ? keys(s, piece) : tableKeys(s, piece);
     if (s.attention) {
-      plan_.received.push_back({sequence, received_});
+      plan_.received.push_back({sequence, received_, {}});
       received_ += sequence.keys;
     }
     row_ += piece.rows;
@@ -216,12 +216,13 @@ class Writer {
   size_t received_ = 0;
 };
 
-// Writes items, members and tile words to the places that the layout gives them; word offsets are counted from the block's start.
-void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layout, bool reserved, int bound) {
+// Writes items to the table at `at`, which is allocated here unless it is reserved, their number to `count`, and members and tile words behind;
+// word offsets are counted from the block's start.
+void writeAttention(AttentionPlan& attention, Cursor& cursor, size_t& at, int& count, bool reserved, int bound) {
   if (attention.items.size() > static_cast<size_t>(bound))
     throw std::logic_error(std::to_string(attention.items.size()) + " attention items exceed the bound of " +
                            std::to_string(bound) + ".");
-  if (!reserved) layout.items = cursor.table<AttentionItem>(attention.items.size());
+  if (!reserved) at = cursor.table<AttentionItem>(attention.items.size());
   const size_t members = cursor.table<AttentionMember>(attention.members.size());
   const size_t tiles = cursor.table<uint32_t>(attention.tileWords.size());
   for (AttentionItem& item : attention.items) {
@@ -229,8 +230,8 @@ void writeAttention(AttentionPlan& attention, Cursor& cursor, UploadLayout& layo
     if (item.merge == ATTENTION_SHARED) item.firstPartial += static_cast<int>(members / sizeof(AttentionMember));
   }
   std::copy(attention.members.begin(), attention.members.end(), cursor.at<AttentionMember>(members));
-  *cursor.at<int>(layout.counts) = static_cast<int>(attention.items.size());
-  std::copy(attention.items.begin(), attention.items.end(), cursor.at<AttentionItem>(layout.items));
+  count = static_cast<int>(attention.items.size());
+  std::copy(attention.items.begin(), attention.items.end(), cursor.at<AttentionItem>(at));
   std::copy(attention.tileWords.begin(), attention.tileWords.end(), cursor.at<uint32_t>(tiles));
 }
 
@@ -245,7 +246,8 @@ StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block, int
   const int items = itemBound(counts.rows, counts.sequences, context_);
   Cursor cursor(block, uploadBound(part, context_));
   plan.upload = layTables(cursor, counts);
-  if (plan.shape.padded) plan.upload.items = cursor.table<AttentionItem>(items);
+  const size_t kinds = 1 + context_.limits.windows.size();
+  for (size_t kind = 0; plan.shape.padded && kind < kinds; kind++) plan.upload.items[kind] = cursor.table<AttentionItem>(items);
 
   writes_.clear();
   Writer writer(batch, context_.limits, cursor, blockWord, plan, columns_, writes_);
@@ -256,17 +258,44 @@ StepPlan Planner::plan(const Batch& batch, const Part& part, uint8_t* block, int
   writer.adapters(part, sequences_);
   writer.pad();
   lists_.clear();
-  for (size_t i = 0; i < sequences_.size() && context_.sharesPrefixes(); i++) {
+  for (size_t i = 0; i < sequences_.size() && context_.listsSlots(); i++) {
     const int table = batch.sequences[part.pieces[i].sequence].table;
     lists_.push_back(table >= 0 ? &tables_[table] : cursor.at<int>(0) + (sequences_[i].firstKey - blockWord));
   }
 
   AttentionPlan attention = planAttention(sequences_.data(), static_cast<int>(sequences_.size()), reinterpret_cast<const uint32_t*>(block), model,
-                                          context_.multiprocessors, context_.fastAttention, lists_.empty() ? nullptr : lists_.data());
-  writeAttention(attention, cursor, plan.upload, plan.shape.padded, items);
+                                          context_.multiprocessors, context_.fastAttention, context_.sharesPrefixes() ? lists_.data() : nullptr);
+  writeAttention(attention, cursor, plan.upload.items[0], cursor.at<int>(plan.upload.counts)[0], plan.shape.padded, items);
+  planWindows(batch, part, cursor, items, plan);
   for (size_t i = 0; i < part.pieces.size(); i++) writer.embeds(part.pieces[i], sequences_[i].firstRow);
   plan.upload.bytes = cursor.bytes();
   return plan;
+}
+
+void Planner::planWindows(const Batch& batch, const Part& part, Cursor& cursor, int items, StepPlan& plan) {
+  const std::vector<int>& windows = context_.limits.windows;
+  if (windows.empty()) return;
+  std::vector<std::vector<AttentionSequence>> seen(windows.size());
+  for (size_t i = 0; i < part.pieces.size(); i++) {
+    const Piece& piece = part.pieces[i];
+    const AttentionSequence& sequence = sequences_[i];
+    const uint32_t* const positions = batch.sequences[piece.sequence].positions + piece.firstRow;
+    // Sequences pass in order: a later one sees the keys that an earlier one writes.
+    positions_.write(cursor.at<int>(plan.upload.slots) + sequence.firstRow, positions, piece.rows);
+    view_.look(sequence, lists_[i], positions, positions_);
+    for (size_t w = 0; w < windows.size(); w++) seen[w].push_back(view_.through(windows[w], cursor));
+  }
+  size_t received = 0;
+  for (size_t i = 0; i < part.pieces.size(); i++) {
+    if (!batch.sequences[part.pieces[i].sequence].attention) continue;
+    for (const auto& sequences : seen) plan.received[received].windowed.push_back(sequences[i]);
+    received++;
+  }
+  for (size_t w = 0; w < windows.size(); w++) {
+    AttentionPlan attention = planAttention(seen[w].data(), static_cast<int>(seen[w].size()), cursor.at<uint32_t>(0), context_.limits.shape,
+                                            context_.multiprocessors, context_.fastAttention);
+    writeAttention(attention, cursor, plan.upload.items[1 + w], cursor.at<int>(plan.upload.counts)[5 + w], plan.shape.padded, items);
+  }
 }
 
 }  // namespace pie

@@ -1,6 +1,7 @@
 // Decodes plans of random batches as the kernels would, and checks the keys that each row sees, the slot that it writes and its outputs.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 #include "../../testing/attention-views.h"
 #include "../memory/budget.h"
@@ -16,8 +17,9 @@ namespace {
 
 constexpr int VOCABULARY = 70, HIDDEN = 6;
 
-PlanContext contextOf(bool graphs, bool fast) {
+PlanContext contextOf(bool graphs, bool fast, std::vector<int> windows = {}) {
   EngineOptions options;
+  options.traits.windows = std::move(windows);
   options.shape = {HIDDEN, 8, 2, 4, 2, 64, VOCABULARY, 1e-5f};
   options.pageSize = 8;
   options.pageCount = 20;
@@ -26,7 +28,7 @@ PlanContext contextOf(bool graphs, bool fast) {
   PlanContext context;
   context.limits = stepLimits(options, options.pageCount);
   context.limits.keys = 300;
-  context.limits.maskWords = 80;
+  context.limits.maskWords = 80 * static_cast<int>(1 + context.limits.windows.size());
   context.limits.allowedRows = 20;
   context.multiprocessors = 4;
   context.fastAttention = fast;
@@ -80,11 +82,11 @@ const T* table(const std::vector<uint8_t>& block, size_t offset) {
   return reinterpret_cast<const T*>(block.data() + offset);
 }
 
-// The slots that a row sees according to the items of one KV head.
-std::vector<int> seenBy(const std::vector<uint8_t>& block, const UploadLayout& at, int row, int group, int kvHead) {
+// The slots that a row sees according to the items of one KV head, in layers without a window (`kind` 0) or with window `kind` - 1.
+std::vector<int> seenBy(const std::vector<uint8_t>& block, const UploadLayout& at, int row, int group, int kvHead, int kind = 0) {
   std::vector<int> slots;
-  const AttentionItem* items = table<AttentionItem>(block, at.items);
-  for (int i = 0; i < *table<int>(block, at.counts); i++) {
+  const AttentionItem* items = table<AttentionItem>(block, at.items[kind]);
+  for (int i = 0; i < table<int>(block, at.counts)[kind == 0 ? 0 : 4 + kind]; i++) {
     const AttentionItem& item = items[i];
     if (item.kvHead != kvHead) continue;
     for (const AttentionView& view : viewsOf(item, table<AttentionMember>(block, 0), group)) {
@@ -136,12 +138,16 @@ class Reading {
         CHECK(seenBy(block, at, row, 2, 0) == expected(piece, piece.firstRow + i));
         CHECK(seenBy(block, at, row, 2, 1) == expected(piece, piece.firstRow + i));
       }
+      windows(piece, row - piece.rows, at, block);
       const Call& call = calls_[piece.sequence];
       if (call.writes.empty())
         for (int i = 0; i < piece.firstRow + piece.rows; i++) CHECK(taken.insert(written_[piece.sequence].slots[i]).second);
     }
     outputs(part, plan, block);
   }
+
+  std::map<int, int> positions;  // By slot.
+  int masked = 0;                // Rows from which a window hides keys.
 
   void end() const {
     for (size_t i = 0; i < calls_.size(); i++) CHECK_EQUAL(done_[i], calls_[i].rows());
@@ -166,6 +172,21 @@ class Reading {
     else CHECK_EQUAL(slot, static_cast<int>(call.writes[input]));
     written_[piece.sequence].slots.push_back(slot);
     done_[piece.sequence]++;
+  }
+
+  // A piece sees the positions of the keys that it and earlier pieces wrote.
+  void windows(const Piece& piece, int firstRow, const UploadLayout& at, const std::vector<uint8_t>& block) {
+    const Call& call = calls_[piece.sequence];
+    for (int i = 0; i < piece.rows; i++) positions[written_[piece.sequence].slots[piece.firstRow + i]] = call.positions[piece.firstRow + i];
+    for (size_t w = 0; w < context_.limits.windows.size(); w++)
+      for (int i = 0; i < piece.rows; i++) {
+        std::vector<int> slots;
+        for (const int slot : expected(piece, piece.firstRow + i))
+          if (static_cast<int>(call.positions[piece.firstRow + i]) - positions[slot] < context_.limits.windows[w]) slots.push_back(slot);
+        CHECK(seenBy(block, at, firstRow + i, 2, 0, static_cast<int>(1 + w)) == slots);
+        CHECK(seenBy(block, at, firstRow + i, 2, 1, static_cast<int>(1 + w)) == slots);
+        masked += slots.size() < expected(piece, piece.firstRow + i).size();
+      }
   }
 
   std::vector<int> expected(const Piece& piece, int input) const {
@@ -263,6 +284,88 @@ TEST("plans of random batches encode the keys, the slot and the outputs of each 
   CHECK(split > 20 && padded > 50 && shortened > 20);
 }
 
+TEST("plans for layers with windows show each row the keys within the window, of whole and of split batches") {
+  int masked = 0, split = 0;
+  for (int seed = 0; seed < 60; seed++) {
+    Random random(1000 + seed);
+    const PlanContext context = contextOf(seed % 2 == 0, seed % 3 != 0, {seed % 5 == 0 ? 200 : 70, 9});
+    std::vector<Call> calls;
+    for (int i = static_cast<int>(random.integer(1, 7)); i > 0; i--) {
+      calls.push_back(randomCall(random));
+      // Some positions jump, and some come twice.
+      if (random.uniform() < 0.3)
+        for (uint32_t& position : calls.back().positions) position = static_cast<uint32_t>(random.integer(0, 150));
+    }
+    const std::vector<Sequence> sequences = views(calls);
+    const Batch batch{sequences.data(), static_cast<int>(sequences.size())};
+    Planner planner(context);
+    Reading reading(calls, context);
+    const bool ordered = random.uniform() < 0.5;
+    for (int slot = 0; slot < context.limits.slots; slot++) {
+      const uint32_t position = ordered ? slot : static_cast<uint32_t>(random.integer(0, 150));
+      planner.positions().write(&slot, &position, 1);
+      reading.positions[slot] = static_cast<int>(position);
+    }
+    const std::vector<Part> parts = splitBatch(batch, context.limits);
+    split += parts.size() > 1;
+    for (const Part& part : parts) {
+      CHECK(part.maskWords <= context.limits.maskWords);
+      const size_t bound = uploadBound(part, context);
+      CHECK(bound <= mostUploadBytes(context));
+      std::vector<uint8_t> block(bound, 0xcd);
+      const StepPlan plan = planner.plan(batch, part, block.data());
+      CHECK(plan.upload.bytes <= bound);
+      reading.part(part, plan, block);
+    }
+    reading.end();
+    masked += reading.masked;
+  }
+  CHECK(masked > 300 && split > 10);
+}
+
+TEST("a causal decode in a window lists the end of its slots, without a mask") {
+  const PlanContext context = contextOf(false, true, {16, 0});
+  Planner planner(context);
+  const Call call = makeCall({1}, range(0, 100), {}, 1);
+  const std::vector<uint32_t> positions = range(0, 100);
+  for (int slot = 0; slot < 100; slot++) planner.positions().write(&slot, &positions[slot], 1);
+  const Sequence sequence = call.view();
+  const std::vector<Part> parts = splitBatch({&sequence, 1}, context.limits);
+  std::vector<uint8_t> block(uploadBound(parts[0], context));
+  const StepPlan plan = planner.plan({&sequence, 1}, parts[0], block.data());
+  const AttentionItem& whole = *table<AttentionItem>(block, plan.upload.items[0]);
+  const AttentionItem& item = *table<AttentionItem>(block, plan.upload.items[1]);
+  CHECK_EQUAL(item.keys, 16);
+  CHECK_EQUAL(item.maskWord, -1);
+  CHECK_EQUAL(item.firstKey, whole.firstKey + 101 - 16);
+}
+
+TEST("the positions of slots follow copies with shifts, and pages") {
+  const PlanContext context = contextOf(false, true, {16, 0});
+  SlotPositions positions(context.limits);
+  const int slots[] = {3, 4, 8};
+  const uint32_t written[] = {30, 40, 80};
+  positions.write(slots, written, 3);
+  // The copies swap 3 and 4, as if both were read first; the last of two copies to one slot counts.
+  const uint32_t sources[] = {3, 4, 8, 8}, destinations[] = {4, 3, 9, 9};
+  const int32_t shifts[] = {0, -100, 5, 7};
+  positions.copy(sources, destinations, shifts, 4);
+  CHECK_EQUAL(positions.at(4), 30);
+  CHECK_EQUAL(positions.at(3), -60);
+  CHECK_EQUAL(positions.at(9), 87);
+  CHECK_EQUAL(positions.bytes(8), 32u);
+  std::vector<uint8_t> page(32);
+  positions.readPage(1, 8, page.data());
+  positions.writePage(2, 8, page.data());
+  CHECK_EQUAL(positions.at(16), 80);
+  CHECK_EQUAL(positions.at(17), 87);
+  // Numbers from outside are bounded, so that no difference overflows.
+  std::fill(page.begin(), page.end(), 0x7f);
+  positions.writePage(0, 8, page.data());
+  CHECK_EQUAL(positions.at(0), MOST_POSITION);
+  CHECK_EQUAL(SlotPositions(contextOf(false, true).limits).bytes(8), 0u);
+}
+
 TEST("a sequence that wants more tokens than a step can return is cut among its outputs") {
   StepLimits limits = contextOf(false, false).limits;
   limits.results = 40;
@@ -353,7 +456,7 @@ TEST("steps of one bucket have their tables at the same offsets") {
     const StepPlan plan = planner.plan(batch, parts[0], block.data());
     if (round == 0) first = plan;
     CHECK(plan.shape == first.shape);
-    CHECK_EQUAL(plan.upload.items, first.upload.items);
+    CHECK_EQUAL(plan.upload.items[0], first.upload.items[0]);
     CHECK_EQUAL(plan.upload.headRows, first.upload.headRows);
     CHECK_EQUAL(plan.upload.draws, first.upload.draws);
     CHECK_EQUAL(plan.results.bytes, first.results.bytes);

@@ -181,7 +181,8 @@ void SideWork<T>::copyRound(const CopyRound& round, bool shifts) {
   const StepLimits& limits = model_.context.limits;
   model_.withPool([&](auto* pool) {
     const auto scratch = static_cast<decltype(pool)>(model_.scratch.wide);
-    launchCopySlots(pool, scratch, from, to, by, model_.scratch.frequencies, pairs, limits.totalSlots(), limits.shape, computing_);
+    launchCopySlots(pool, scratch, from, to, by, model_.scratch.frequencies, pairs, limits.totalSlots(), limits.shape, computing_,
+                    model_.scratch.rotationOf);
   });
   checkLaunches();
 }

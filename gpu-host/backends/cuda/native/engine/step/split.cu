@@ -69,18 +69,19 @@ void checkSequence(const Sequence& s, int index, const StepLimits& limits) {
   if (s.tokens) checkBelow(s.tokens, s.rows, vocabulary, index, "token");
   if (s.writes) checkBelow(s.writes, s.rows, limits.slots, index, "slot");
   checkBelow(s.context, s.contextCount - s.known, limits.slots, index, "slot");
-  // Positions reach the device as signed integers.
-  checkBelow(s.positions, s.rows, 1 << 30, index, "position");
+  checkBelow(s.positions, s.rows, MOST_POSITION, index, "position");
 }
 
 // Resources that a piece needs.
-Part costOf(const Piece& piece, const Sequence& s) {
+Part costOf(const Piece& piece, const Sequence& s, const StepLimits& limits) {
   Part cost;
   const int outputs = piece.outputs(s);
   cost.rows = piece.rows;
   cost.scratch = s.writes ? 0 : piece.rows;
   cost.keys = piece.keys(s);
-  if (s.mask) cost.maskWords = static_cast<int>(std::min<int64_t>(static_cast<int64_t>(piece.rows) * ((cost.keys + 31) / 32), 1 << 30));
+  // A mask of the sequence's own, and one for each window.
+  const int64_t masks = (s.mask ? 1 : 0) + static_cast<int64_t>(limits.windows.size());
+  cost.maskWords = static_cast<int>(std::min<int64_t>(masks * piece.rows * ((cost.keys + 31) / 32), 1 << 30));
   cost.heads = s.topK > 0 ? outputs : 0;
   cost.results = static_cast<int64_t>(cost.heads) * s.topK;
   cost.states = s.states ? outputs : 0;
@@ -105,8 +106,8 @@ bool fits(const Part& part, const Part& cost, const StepLimits& limits) {
          part.changes + cost.changes <= limits.changes;
 }
 
-void add(Part& part, const Piece& piece, const Sequence& s) {
-  const Part cost = costOf(piece, s);
+void add(Part& part, const Piece& piece, const Sequence& s, const StepLimits& limits) {
+  const Part cost = costOf(piece, s, limits);
   part.pieces.push_back(piece);
   part.rows += cost.rows;
   part.scratch += cost.scratch;
@@ -131,7 +132,7 @@ void add(Part& part, const Piece& piece, const Sequence& s) {
 int rowsThatFit(const Part& part, const Sequence& s, int index, int from, const StepLimits& limits) {
   int fit = 0;
   for (int rows = 1; from + rows <= s.rows; rows++) {
-    Part cost = costOf({index, from, rows, 0}, s);
+    Part cost = costOf({index, from, rows, 0}, s, limits);
     cost.scratch = 0;  // All scratch slots of a sequence are reserved at once.
     if (!fits(part, cost, limits)) break;
     fit = rows;
@@ -149,14 +150,14 @@ std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
   for (int i = 0; i < batch.count; i++) {
     const Sequence& s = batch.sequences[i];
     const Piece whole{i, 0, s.rows, parts.back().scratch};
-    const Part cost = costOf(whole, s);
+    const Part cost = costOf(whole, s, limits);
     if (fits(parts.back(), cost, limits)) {
-      add(parts.back(), whole, s);
+      add(parts.back(), whole, s, limits);
       continue;
     }
     if (fits(Part(), cost, limits)) {
       parts.emplace_back();
-      add(parts.back(), {i, 0, s.rows, 0}, s);
+      add(parts.back(), {i, 0, s.rows, 0}, s, limits);
       continue;
     }
     // Cuts the sequence. Without writes, its keys lie in scratch slots, and later rows read the keys of earlier ones. So each of its parts reserves
@@ -171,7 +172,7 @@ std::vector<Part> splitBatch(const Batch& batch, const StepLimits& limits) {
         parts.emplace_back();
         continue;
       }
-      add(parts.back(), {i, from, rows, 0}, s);
+      add(parts.back(), {i, from, rows, 0}, s, limits);
       if (!s.writes) parts.back().scratch = s.rows;
       from += rows;
       if (from < s.rows) parts.emplace_back();

@@ -40,6 +40,7 @@ class Steps {
   uint64_t submit(const Batch& batch);
   Results wait(uint64_t id) { return tickets_.wait(id); }
   const Stream& computing() const { return computing_; }
+  SlotPositions& positions() { return planner_.positions(); }
   GraphCache& graphs() { return graphs_; }
   const GraphCache& graphs() const { return graphs_; }
 

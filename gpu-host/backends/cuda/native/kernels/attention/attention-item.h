@@ -10,14 +10,24 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 // Scores are scaled by log2(e), so that the softmax needs exp2 instead of exp.
 constexpr double LOG2_E = 1.4426950408889634;
 
-inline float scoreScale(int headDim) { return static_cast<float>(LOG2_E / sqrt(static_cast<double>(headDim))); }
+inline float scoreScale(const ModelShape& shape) {
+  return static_cast<float>(shape.attentionScale > 0 ? LOG2_E * shape.attentionScale : LOG2_E / sqrt(static_cast<double>(shape.headDim)));
+}
 
 // The kernel arguments that do not depend on the element types.
 struct Arguments {
   AttentionTables tables;
   int heads, group, headDim;
   float scale;
+  float cap;  // Of scaled scores; 0: none.
 };
+
+inline Arguments argumentsOf(const AttentionTables& tables, const ModelShape& shape) {
+  return {tables, shape.heads, shape.heads / shape.kvHeads, shape.headDim, scoreScale(shape), static_cast<float>(LOG2_E * shape.attentionSoftcap)};
+}
+
+// A scaled score after the softcap (Gemma 2: Gemma Team, 2024).
+__device__ __forceinline__ float capped(float score, const Arguments& a) { return a.cap > 0 ? a.cap * tanhf(score / a.cap) : score; }
 
 // Each block starts with the item at its own block index and then claims further items from an atomic counter. Estimates of item cost in a mixed step
 // are unreliable, so items are sorted by descending cost and an idle block takes the next one (dynamic scheduling). With a fixed assignment,

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(32 * WARPS) sumReceived(float* received, const
       float score = 0;
       for (int i = 0; i < a.headDim; i++) score += static_cast<float>(query[i]) * shared[lane * stride + i];
       const float2 known = statistics[from];
-      sum += exp2f(score * a.scale - known.x) / known.y;
+      sum += exp2f(capped(score * a.scale, a) - known.x) / known.y;
     }
   }
   __syncthreads();
@@ -52,7 +52,7 @@ template <typename T, typename K>
 void launchReceived(float* received, const T* queries, KvLayer<K> layer, const AttentionSequence& sequence, const int* slots, const uint32_t* mask,
                     const float2* statistics, const ModelShape& shape, cudaStream_t stream) {
   if (sequence.rows == 0) return;
-  Arguments a = {{}, shape.heads, shape.heads / shape.kvHeads, shape.headDim, scoreScale(shape.headDim)};
+  const Arguments a = argumentsOf({}, shape);
   AttentionItem item = {};
   item.queryRow = sequence.firstRow, item.rows = sequence.rows * a.group, item.firstKey = sequence.firstKey, item.keys = sequence.keys;
   item.context = sequence.keys - sequence.rows, item.maskWord = sequence.maskWord, item.maskStride = sequence.maskStride;

@@ -47,7 +47,7 @@ __device__ void addKeys(WarpRow& row, const KvLayer<K>& layer, const AttentionIt
   float score = -INFINITY;
   if (seen) {
     const KvRow<K> key = keysOf(layer, slot, item.kvHead, a.headDim);
-    score = product(row.query, key, a.headDim);
+    score = capped(product(row.query, key, a.headDim), a);
   }
   const float largest = fmaxf(row.largest, warpMax(score)), earlier = exp2f(row.largest - largest), power = seen ? exp2f(score - largest) : 0;
   row.largest = largest;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(THREADS) plainAttention(T* out, const T* queri
 
 template <typename T>
 bool attentionIsFast(const ModelShape& shape) {
-  return std::is_same_v<T, bf16> && (shape.headDim == 64 || shape.headDim == 128) && shape.heads / shape.kvHeads <= 128;
+  return std::is_same_v<T, bf16> && (shape.headDim == 64 || shape.headDim == 128) && shape.heads / shape.kvHeads <= 128 && shape.attentionSoftcap == 0;
 }
 
 int attentionBlocks(const ModelShape& shape, int multiprocessors, bool fast) {
@@ -121,7 +121,7 @@ int attentionBlocks(const ModelShape& shape, int multiprocessors, bool fast) {
 
 template <typename T, typename K>
 void launchAttention(T* out, const T* queries, KvLayer<K> layer, const AttentionTables& tables, const ModelShape& shape, int blocks, cudaStream_t stream) {
-  const Arguments a = {tables, shape.heads, shape.heads / shape.kvHeads, shape.headDim, scoreScale(shape.headDim)};
+  const Arguments a = argumentsOf(tables, shape);
   if constexpr (std::is_same_v<T, bf16>) {
     if (attentionIsFast<T>(shape)) return launchFast(out, queries, layer, a, blocks, stream);
   }

@@ -99,12 +99,12 @@ struct AttentionTables {
   const AttentionMember* members = nullptr;  // Of the shared items.
   float* partials = nullptr;            // Need no initialisation.
   int* counters = nullptr;              // Must be zero before the first launch. Every launch leaves them zero.
-  // Null, or rows × heads pairs, which launchAttention writes for launchReceived. A score is a product of query and key × log2(e) / √headDim.
+  // Null, or rows × heads pairs, which launchAttention writes for launchReceived. A score is a product of query and key × log2(e) × the shape's scale.
   // x: the largest score of a row, y: the row's sum of 2^(score − x).
   float2* statistics = nullptr;
 };
 
-// True if the tensor-core kernel supports this shape. The plain kernel serves all others; it supports any even headDim.
+// True if the tensor-core kernel supports this shape. The plain kernel serves all others; it supports any even headDim, and softcaps.
 template <typename T>
 bool attentionIsFast(const ModelShape& shape);
 // Number of blocks that all multiprocessors together hold at once.

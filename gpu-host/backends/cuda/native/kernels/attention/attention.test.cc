@@ -159,9 +159,27 @@ TEST("attention: scores of any size, and an empty step") {
   CHECK(run.result().empty());
 }
 
+TEST("attention: scores of another scale, and with a softcap, which the plain kernel computes for any headDim") {
+  Random random(60);
+  const std::vector<Ask> some = {{150, 1}, {0, 1}, {40, 9}, {31, 2, Mask::Sparse}, {70, 4, Mask::Blind}};
+  for (const int headDim : {64, 128, 80}) {
+    auto step = makeStep<bf16>(random, 1, 2, headDim, some);
+    step.shape.attentionScale = 0.25;
+    CHECK_EQUAL(attentionIsFast<bf16>(step.shape), headDim != 80);
+    check(step, 132, 2);
+    step.shape.attentionSoftcap = 3;
+    CHECK(!attentionIsFast<bf16>(step.shape));
+    check(step, 132, 2);
+    auto exact = makeStep<float>(random, 2, 1, headDim, some);
+    exact.shape.attentionSoftcap = 3;
+    check(exact, 132, 2);
+  }
+}
+
 template <typename T, typename K = T>
-static void checkReceived(Random& random, int headDim, double bound) {
-  const auto step = makeStep<T, K>(random, 2, 3, headDim, {{100, 1}, {30, 12, Mask::Sparse}, {0, 40}, {50, 4, Mask::Blind}, {33, 3, Mask::Tree, true}});
+static void checkReceived(Random& random, int headDim, double bound, float softcap = 0) {
+  auto step = makeStep<T, K>(random, 2, 3, headDim, {{100, 1}, {30, 12, Mask::Sparse}, {0, 40}, {50, 4, Mask::Blind}, {33, 3, Mask::Tree, true}});
+  step.shape.attentionSoftcap = softcap;
   Run<T, K> run(step, 132);
   run.launch(3);
   DeviceArray<float> received(std::vector<float>(step.slots.size(), 0));
@@ -175,5 +193,6 @@ TEST("attention: attention received per key") {
   checkReceived<float>(random, 16, 1e-4);
   checkReceived<bf16>(random, 64, 1e-4);
   checkReceived<bf16>(random, 10, 1e-4);
+  checkReceived<bf16>(random, 64, 1e-4, 5);
   for (const int headDim : {64, 128, 10}) checkReceived<bf16, float8>(random, headDim, 1e-4);
 }

@@ -30,7 +30,22 @@ __global__ __launch_bounds__(CHANGE_THREADS) void changeLogits(float* logits, co
   if (threadIdx.x == 0 && last < static_cast<uint32_t>(vocabulary)) mine[last] -= isChosen ? change.frequency : change.frequency + change.presence;
 }
 
+__global__ __launch_bounds__(CHANGE_THREADS) void capLogits(float* logits, float scale, float cap, int vocabulary) {
+  letNextBegin();
+  waitForEarlier();
+  const int token = blockIdx.y * CHANGE_THREADS + threadIdx.x;
+  if (token >= vocabulary) return;
+  float* const logit = logits + static_cast<size_t>(blockIdx.x) * vocabulary + token;
+  const float scaled = *logit * scale;
+  *logit = cap > 0 ? cap * tanhf(scaled / cap) : scaled;
+}
+
 }  // namespace
+
+void launchCap(float* logits, float scale, float cap, int count, int vocabulary, cudaStream_t stream) {
+  if (count > 0)
+    LAUNCH_CHAINED(capLogits, dim3(count, (vocabulary + CHANGE_THREADS - 1) / CHANGE_THREADS), CHANGE_THREADS, 0, stream, logits, scale, cap, vocabulary);
+}
 
 void launchChange(float* logits, const HeadRow* rows, const HeadChange* changes, const uint32_t* words, const uint32_t* picked, int count, int vocabulary,
                   cudaStream_t stream) {

@@ -165,3 +165,18 @@ TEST("changed logits: a row whose changes leave no token draws nothing, and one 
     CHECK_EQUAL(tops[1].drawn, 0u);
   }
 }
+
+TEST("logits are scaled, then capped") {
+  Random random(12);
+  const int count = 3, vocabulary = 700;
+  const auto logits = random.normals<float>(count * vocabulary, 20);
+  for (const float cap : {0.0f, 30.0f}) {
+    DeviceArray<float> onDevice(logits);
+    launchCap(onDevice, 0.5f, cap, count, vocabulary, nullptr);
+    const auto capped = onDevice.host();
+    for (size_t i = 0; i < capped.size(); i++) {
+      const double scaled = logits[i] * 0.5;
+      CHECK_CLOSE(capped[i], cap > 0 ? cap * std::tanh(scaled / cap) : scaled, 1e-5);
+    }
+  }
+}

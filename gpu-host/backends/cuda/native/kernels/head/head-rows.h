@@ -10,7 +10,7 @@ namespace pie {
 constexpr int GROUP = 32;
 // Tokens per block of the first pass. Constant, so that a row's sums do not depend on the number of rows.
 constexpr int SLICE = 4096;
-constexpr int INDEX_BITS = 18;
+constexpr int INDEX_BITS = 19;
 static_assert(MAX_VOCABULARY == 1 << INDEX_BITS);
 
 // Logits are clamped to [-FLT_MAX, FLT_MAX] for comparisons and sums: -FLT_MAX stands for -Infinity and NaN, and -Infinity for disallowed tokens.

@@ -45,8 +45,8 @@ struct HeadResults {
 
 // Largest topK that the device computes.
 constexpr int MAX_TOP_K = 2048;
-// Largest vocabulary: a token id occupies 18 bits of the sort keys.
-constexpr int MAX_VOCABULARY = 1 << 18;
+// Largest vocabulary: a token id occupies 19 bits of the sort keys.
+constexpr int MAX_VOCABULARY = 1 << 19;
 // The drawn place of a row that has no token to draw. Either its allowed logits are all NaN or -Infinity, at least one of them NaN (then its first
 // log-probability is NaN), or its change bans all tokens.
 constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
@@ -54,6 +54,9 @@ constexpr uint32_t NOTHING_DRAWN = 0xffffffff;
 // Changes the logits of rows that have changes. A logit takes one rounded addition, and one rounded subtraction if its token was picked.
 void launchChange(float* logits, const HeadRow* rows, const HeadChange* changes, const uint32_t* words, const uint32_t* picked, int count, int vocabulary,
                   cudaStream_t stream);
+
+// logits[i] *= scale; then, if `cap` is not 0, cap × tanh(logits[i] / cap).
+void launchCap(float* logits, float scale, float cap, int count, int vocabulary, cudaStream_t stream);
 
 // Bytes of workspace for launchTop with up to `maxRows` rows. The memory must be 256-byte aligned; its contents may change between launches.
 size_t headWorkspaceBytes(int maxRows, int vocabulary);

@@ -34,6 +34,12 @@ __device__ __forceinline__ float swiGlu(float gate, float up) {
   }
 }
 
+// gelu(gate) · up; GELU with tanh (Hendrycks and Gimpel, 2016).
+__device__ __forceinline__ float geGlu(float gate, float up) {
+  constexpr float SLOPE = 0.7978845608028654f;  // √(2 / π)
+  return 0.5f * gate * (1.0f + tanhf(SLOPE * (gate + 0.044715f * gate * gate * gate))) * up;
+}
+
 template <typename T>
 __device__ __forceinline__ T narrowed(float value) {
   if constexpr (sizeof(T) == 2) {

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) plainExpand(LowRankProduct prod
         if (product.alternating) {
           const T* const from = y + row * yStride + 2 * output;
           const float gate = widen(from[0]) + plainChange(matrices, 0, place, output), up = widen(from[1]) + plainChange(matrices, 1, place, output);
-          storeRounded(gated + row * outputs + output, swiGlu<T>(gate, up));
+          storeRounded(gated + row * outputs + output, product.gelu ? geGlu(gate, up) : swiGlu<T>(gate, up));
         } else if (matrices && matrices->ups[part].rank > 0) {
           T* const at = y + row * yStride + column + output;
           storeRounded(at, widen(*at) + plainChange(matrices, part, place, output));
@@ -199,9 +199,9 @@ __host__ __device__ constexpr int expandItems(const LowRankProduct& product) {
   return items;
 }
 
-// y += B · low on tensor cores, or gated = silu(gate + …) · (up + …): a warp computes EXPAND_OUTPUTS outputs of a task. No kernel writes the tables
+// y += B · low on tensor cores, or gated = f(gate + …) · (up + …), f being SiLU or GELU: a warp computes EXPAND_OUTPUTS outputs of a task. No kernel writes the tables
 // and B, so those of a block's first item are loaded before the wait.
-template <bool GATED>
+template <bool GATED, bool GELU>
 __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
     matrixExpand(LowRankProduct product, LowRankTables tables, bf16* y, size_t yStride, bf16* gated) {
   constexpr int PARTS = GATED ? 2 : 1;
@@ -330,8 +330,13 @@ __global__ void __launch_bounds__(32 * EXPAND_WARPS, GATED ? 2 : 3)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
           const float change = sums[0][tile][half * 2 + i];
-          if constexpr (GATED) run[i] = swiGlu<bf16>(widen(had[2 * i]) + change, widen(had[2 * i + 1]) + sums[PARTS - 1][tile][half * 2 + i]);
-          else run[i] = widen(had[i]) + change;
+          if constexpr (GATED) {
+            const float gate = widen(had[2 * i]) + change, up = widen(had[2 * i + 1]) + sums[PARTS - 1][tile][half * 2 + i];
+            if constexpr (GELU) run[i] = geGlu(gate, up);
+            else run[i] = swiGlu<bf16>(gate, up);
+          } else {
+            run[i] = widen(had[i]) + change;
+          }
         }
         if constexpr (GATED) storeRun(gated + static_cast<size_t>(rows[half]) * outputs + output, run);
         else storeRun(y + rows[half] * yStride + column + output, run);
@@ -364,8 +369,10 @@ void launchMatrices(const LowRankProduct& product, const LowRankTables& tables, 
                     cudaStream_t stream) {
   LAUNCH_CHAINED(matrixShrink, itemBlocks(rows, shrinkItems(product)), 32 * SHRINK_WARPS, 0, stream, product, tables, x, xStride);
   const unsigned blocks = itemBlocks(rows, expandItems(product));
-  if (product.alternating) LAUNCH_CHAINED(matrixExpand<true>, blocks, 32 * EXPAND_WARPS, 0, stream, product, tables, y, yStride, gated);
-  else LAUNCH_CHAINED(matrixExpand<false>, blocks, 32 * EXPAND_WARPS, 0, stream, product, tables, y, yStride, gated);
+  if (product.alternating && product.gelu)
+    LAUNCH_CHAINED((matrixExpand<true, true>), blocks, 32 * EXPAND_WARPS, 0, stream, product, tables, y, yStride, gated);
+  else if (product.alternating) LAUNCH_CHAINED((matrixExpand<true, false>), blocks, 32 * EXPAND_WARPS, 0, stream, product, tables, y, yStride, gated);
+  else LAUNCH_CHAINED((matrixExpand<false, false>), blocks, 32 * EXPAND_WARPS, 0, stream, product, tables, y, yStride, gated);
 }
 
 }  // namespace

@@ -55,12 +55,14 @@ struct LowRankProduct {
   int parts;                      // Projections.
   int outputs[LOW_RANK_PARTS];    // Of each projection. In y, projections follow each other unless they alternate.
   bool alternating;               // Two projections with the same number of outputs, which alternate in y: gate and up.
+  bool gelu;                      // The gate's function is GELU with tanh instead of SiLU.
 };
 
 // y += B · (A · x) for the rows of `tables`. At most `rows` rows have adapters. `xStride` and `yStride` are row strides in values. bf16 uses tensor
 // cores if inputs and strides are multiples of 8, outputs are even, and x, y and `gated` are 16-byte aligned; it rounds A · x to bf16. A row's result
 // depends on no other row.
-// If the product alternates, y is unchanged, and gated[row] (outputs[0] values) = silu(gate) · up of the changed outputs, for all rows of `tables`.
+// If the product alternates, y is unchanged, and gated[row] (outputs[0] values) = f(gate) · up of the changed outputs, for all rows of `tables`, where f
+// is SiLU or GELU.
 // In a chain (../device/launch.h), the launch before must be the product that made y from x: x is read without a wait.
 template <typename T>
 void launchLowRank(const LowRankProduct& product, const LowRankTables& tables, const T* x, size_t xStride, T* y, size_t yStride, T* gated, int rows,

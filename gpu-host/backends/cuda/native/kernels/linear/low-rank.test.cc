@@ -154,7 +154,8 @@ void check(const LowRankProduct& product, const std::vector<std::vector<int>>& r
       both[part] = wide(before[r * yStride + 2 * output + part]);
       if (who[r] >= 0) both[part] += matrices[who[r]].change(part, output, x.data() + r * xStride, product.inputs);
     }
-    const double expected = both[0] / (1 + std::exp(-both[0])) * both[1];
+    const double gate = both[0], inner = std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate);
+    const double expected = (product.gelu ? gate / 2 * (1 + std::tanh(inner)) : gate / (1 + std::exp(-gate))) * both[1];
     error += std::pow(wide(outs[at]) - expected, 2), norm += expected * expected;
   }
   CHECK_EQUAL(touched, size_t{0});
@@ -177,7 +178,8 @@ void checkPlaces() {
     const LowRankProduct qkv{2, 96, 3, {80, 16, 24}, false};
     check<T>(qkv, QKV_RANKS, mixed(rows, 4));
     check<T>(qkv, QKV_RANKS, std::vector<int>(rows, 1), 8, 8);
-    check<T>({1, 320, 2, {104, 104}, true}, {{5, 33}, {0, 2}, {16, 0}}, mixed(rows, 3), 8, 16);
+    for (const bool gelu : {false, true})
+      check<T>({1, 320, 2, {104, 104}, true, gelu}, {{5, 33}, {0, 2}, {16, 0}}, mixed(rows, 3), 8, 16);
     check<T>({0, 40, 1, {600}, false}, {{8}, {90}}, mixed(rows, 2), 0, 0, 60);
   }
   // Several splits, the last of them partial, and more ranks than shared memory holds.

@@ -48,7 +48,7 @@ std::vector<float8> stored(const std::vector<bf16>& kv, const ModelShape& shape)
   DeviceArray<float8> pool(std::vector<float8>(3 * slotBytes<float8>(shape), {0xab}));
   DeviceArray<bf16> queries(shape.queryWidth());
   DeviceArray<float2> rotation(shape.headDim / 2);
-  launchRotation(rotation, DeviceArray<int>(std::vector<int>{0}), DeviceArray<double>(frequenciesOf(shape.headDim)), 1, shape.headDim, nullptr);
+  launchRotation(rotation, DeviceArray<int>(std::vector<int>{0}), {DeviceArray<double>(frequenciesOf(shape.headDim))}, 1, shape.headDim, nullptr);
   launchRotateAndStore<bf16>(queries.get(), kvLayer(pool.get(), shape), DeviceArray<bf16>(row).get(), rotation, DeviceArray<int>(std::vector<int>{1}), nullptr,
                              nullptr, 1, shape, nullptr);
   return pool.host();
@@ -61,7 +61,7 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
   std::vector<int> positions(rows), slotOf(rows);
   for (int r = 0; r < rows; r++) positions[r] = static_cast<int>(random.integer(0, 100000)), slotOf[r] = r + 1;
   DeviceArray<float2> rotation(rows * headDim / 2);
-  launchRotation(rotation, DeviceArray<int>(positions), DeviceArray<double>(frequenciesOf(headDim)), rows, headDim, nullptr);
+  launchRotation(rotation, DeviceArray<int>(positions), {DeviceArray<double>(frequenciesOf(headDim))}, rows, headDim, nullptr);
   DeviceArray<bf16> queries(rows * shape.queryWidth()), plainQueries(rows * shape.queryWidth()), plain(slots * shape.slotWidth()), from(qkv), query(queryNorm),
       key(keyNorm);
   const size_t width = slotBytes<float8>(shape);
@@ -197,7 +197,7 @@ TEST("float8 slots: a row's bytes do not depend on the rows beside it") {
     std::vector<int> positions(rows, 5), slots;
     for (int r = 0; r < rows; r++) slots.push_back(r);
     DeviceArray<float2> rotation(rows * headDim / 2);
-    launchRotation(rotation, DeviceArray<int>(positions), DeviceArray<double>(frequenciesOf(headDim)), rows, headDim, nullptr);
+    launchRotation(rotation, DeviceArray<int>(positions), {DeviceArray<double>(frequenciesOf(headDim))}, rows, headDim, nullptr);
     DeviceArray<bf16> queries(rows * shape.queryWidth()), from(qkv);
     DeviceArray<float8> together(std::vector<float8>(rows * width, {0})), alone(std::vector<float8>(rows * width, {0}));
     DeviceArray<int> to(slots);

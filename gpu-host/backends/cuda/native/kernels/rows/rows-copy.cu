@@ -28,7 +28,7 @@ __device__ __forceinline__ void storeOnce(bf16* to, double value) { *to = __doub
 // computed in double from the stored value and rounded once.
 template <typename T>
 __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T* pool, const int* sources, const int* shifts, const double* frequencies,
-                                                            size_t slots, int layers, int slotWidth, int headDim, bool wide) {
+                                                            const int* rotationOf, size_t slots, int layers, int slotWidth, int headDim, bool wide) {
   DYNAMIC_SHARED(double2, turns);
   const int pair = blockIdx.x, layer = blockIdx.y;
   const T* from = pool + (layer * slots + sources[pair]) * slotWidth;
@@ -39,6 +39,7 @@ __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T*
     return;
   }
   const int half = headDim / 2, keys = slotWidth / 2;
+  if (rotationOf) frequencies += rotationOf[layer] * half;
   for (int i = threadIdx.x; i < half; i += COPY_THREADS) sincos(shift * frequencies[i], &turns[i].y, &turns[i].x);
   __syncthreads();
   for (int k = threadIdx.x; k < keys / 2; k += COPY_THREADS) {
@@ -52,7 +53,8 @@ __global__ __launch_bounds__(COPY_THREADS) void gatherSlots(T* scratch, const T*
 
 // The float8 version. A rotated key head has a new maximum, so its scale is recomputed; values, their scales and padding are copied unchanged.
 __global__ __launch_bounds__(COPY_THREADS) void gatherFloat8(KvLayer<float8> scratch, KvLayer<float8> pool, const int* sources, const int* shifts,
-                                                             const double* frequencies, size_t slots, int layers, int kvHeads, int headDim) {
+                                                             const double* frequencies, const int* rotationOf, size_t slots, int layers, int kvHeads,
+                                                             int headDim) {
   DYNAMIC_SHARED(double2, turns);
   const int pair = blockIdx.x, layer = blockIdx.y, to = pair * layers + layer;
   pool.base += layer * slots * pool.slotWidth;
@@ -60,6 +62,7 @@ __global__ __launch_bounds__(COPY_THREADS) void gatherFloat8(KvLayer<float8> scr
   const int shift = shifts ? shifts[pair] : 0;
   if (shift == 0) return;
   const int half = headDim / 2, lane = threadIdx.x % 32;
+  if (rotationOf) frequencies += rotationOf[layer] * half;
   for (int i = threadIdx.x; i < half; i += COPY_THREADS) sincos(shift * frequencies[i], &turns[i].y, &turns[i].x);
   __syncthreads();
   for (int head = threadIdx.x / 32; head < kvHeads; head += COPY_THREADS / 32) {
@@ -95,23 +98,24 @@ __global__ __launch_bounds__(COPY_THREADS) void scatterSlots(T* pool, const T* s
 
 template <typename K>
 void launchCopySlots(K* pool, K* scratch, const int* sources, const int* destinations, const int* shifts, const double* frequencies, int pairs, size_t slots,
-                     const ModelShape& shape, cudaStream_t stream) {
+                     const ModelShape& shape, cudaStream_t stream, const int* rotationOf) {
   if (pairs == 0) return;
   const KvLayer<K> layer = kvLayer(pool, shape);
   const bool wide = layer.slotWidth % (16 / sizeof(K)) == 0 && areAligned(pool, scratch);
   const dim3 grid(pairs, shape.layers);
   const size_t turnsBytes = sizeof(double2) * (shape.headDim / 2);
   if constexpr (std::is_same_v<K, float8>)
-    LAUNCH(gatherFloat8, grid, COPY_THREADS, turnsBytes, stream, kvLayer(scratch, shape), layer, sources, shifts, frequencies, slots, shape.layers,
-           shape.kvHeads, shape.headDim);
+    LAUNCH(gatherFloat8, grid, COPY_THREADS, turnsBytes, stream, kvLayer(scratch, shape), layer, sources, shifts, frequencies, rotationOf, slots,
+           shape.layers, shape.kvHeads, shape.headDim);
   else
-    LAUNCH(gatherSlots<K>, grid, COPY_THREADS, turnsBytes, stream, scratch, pool, sources, shifts, frequencies, slots, shape.layers, layer.slotWidth,
-           shape.headDim, wide);
+    LAUNCH(gatherSlots<K>, grid, COPY_THREADS, turnsBytes, stream, scratch, pool, sources, shifts, frequencies, rotationOf, slots, shape.layers,
+           layer.slotWidth, shape.headDim, wide);
   LAUNCH(scatterSlots<K>, grid, COPY_THREADS, 0, stream, pool, scratch, destinations, slots, shape.layers, layer.slotWidth, wide);
 }
 
 #define ROWS_OF(K)                                                                                                                             \
-  template void launchCopySlots<K>(K*, K*, const int*, const int*, const int*, const double*, int, size_t, const ModelShape&, cudaStream_t);
+  template void launchCopySlots<K>(K*, K*, const int*, const int*, const int*, const double*, int, size_t, const ModelShape&, cudaStream_t, \
+                                   const int*);
 ROWS_OF(bf16)
 ROWS_OF(float8)
 ROWS_OF(float)

@@ -10,14 +10,17 @@ namespace {
 
 constexpr int TABLE_THREADS = 128;
 
-__global__ __launch_bounds__(TABLE_THREADS) void rotationTable(float2* rotation, const int* positions, const double* frequencies, int rows, int half) {
+// A row of blocks for each rotation.
+__global__ __launch_bounds__(TABLE_THREADS) void rotationTable(float2* rotation, const int* positions, Rotations rotations, int rows, int half) {
   letNextBegin();
   waitForEarlier();
   const int i = blockIdx.x * TABLE_THREADS + threadIdx.x;
   if (i >= rows * half) return;
+  const size_t pair = static_cast<size_t>(blockIdx.y) * half + i % half;
+  const double scale = rotations.scales ? rotations.scales[pair] : 1;
   double sine, cosine;
-  sincos(positions[i / half] * frequencies[i % half], &sine, &cosine);
-  rotation[i] = make_float2(static_cast<float>(cosine), static_cast<float>(sine));
+  sincos(positions[i / half] * rotations.frequencies[pair], &sine, &cosine);
+  rotation[static_cast<size_t>(blockIdx.y) * rows * half + i] = make_float2(static_cast<float>(cosine * scale), static_cast<float>(sine * scale));
 }
 
 template <typename T, typename K>
@@ -33,6 +36,7 @@ struct RotateArguments {
   int kvHeads;
   int headDim;
   float epsilon;
+  float normOffset;
 };
 
 // One head of one row: source, destination and norm.
@@ -123,8 +127,8 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotateEights(RotateArguments<T
       const Eight firstNorm = loadEight(head.norm + offset), secondNorm = loadEight(head.norm + half + offset);
 #pragma unroll
       for (int j = 0; j < EIGHT; j++) {
-        first.values[j] *= scale * firstNorm.values[j];
-        second.values[j] *= scale * secondNorm.values[j];
+        first.values[j] *= scale * (firstNorm.values[j] + a.normOffset);
+        second.values[j] *= scale * (secondNorm.values[j] + a.normOffset);
       }
     }
   }
@@ -174,8 +178,8 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T,
   const auto turned = [&](int i) {
     float x = widen(head.from[i]), y = widen(head.from[i + half]);
     if (head.norm) {
-      x *= scale * widen(head.norm[i]);
-      y *= scale * widen(head.norm[i + half]);
+      x *= scale * (widen(head.norm[i]) + a.normOffset);
+      y *= scale * (widen(head.norm[i + half]) + a.normOffset);
     }
     const float2 turn = head.rotated ? a.rotation[static_cast<size_t>(row) * half + i] : make_float2(1, 0);
     return head.rotated ? make_float2(x * turn.x - y * turn.y, y * turn.x + x * turn.y) : make_float2(x, y);
@@ -206,10 +210,11 @@ __global__ __launch_bounds__(ROTATE_THREADS) void rotatePlain(RotateArguments<T,
 
 }  // namespace
 
-void launchRotation(float2* rotation, const int* positions, const double* frequencies, int rows, int headDim, cudaStream_t stream) {
+void launchRotation(float2* rotation, const int* positions, const Rotations& rotations, int rows, int headDim, cudaStream_t stream) {
   const int half = headDim / 2;
   if (rows * half == 0) return;
-  LAUNCH_CHAINED(rotationTable, divideUp(rows * half, TABLE_THREADS), TABLE_THREADS, 0, stream, rotation, positions, frequencies, rows, half);
+  const dim3 grid(divideUp(rows * half, TABLE_THREADS), rotations.count);
+  LAUNCH_CHAINED(rotationTable, grid, TABLE_THREADS, 0, stream, rotation, positions, rotations, rows, half);
 }
 
 template <typename T, typename K>
@@ -217,7 +222,7 @@ void launchRotateAndStore(T* queries, KvLayer<K> layer, const T* qkv, const floa
                           const ModelShape& shape, cudaStream_t stream) {
   if (rows == 0) return;
   const RotateArguments<T, K> a = {queries, layer,       qkv,           rotation,      slots,           queryNorm,
-                                   keyNorm, shape.heads, shape.kvHeads, shape.headDim, shape.rmsEpsilon};
+                                   keyNorm, shape.heads, shape.kvHeads, shape.headDim, shape.rmsEpsilon, shape.normOffset};
   const int count = shape.heads + 2 * shape.kvHeads;
   const int lanes = shape.headDim / (2 * EIGHT);
   const bool eights = shape.headDim % (2 * EIGHT) == 0 && lanes <= 32 && (lanes & (lanes - 1)) == 0 && layer.slotWidth % EIGHT == 0 &&

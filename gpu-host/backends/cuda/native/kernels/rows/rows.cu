@@ -19,6 +19,12 @@ __device__ __forceinline__ void writeTables(const TableWrites& writes) {
   }
 }
 
+__device__ __forceinline__ Eight scaled(Eight values, float scale) {
+#pragma unroll
+  for (int j = 0; j < EIGHT; j++) values.values[j] *= scale;
+  return values;
+}
+
 template <typename T, bool EIGHTS>
 __global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T* table, EmbedInputs inputs, TableWrites writes, int hidden) {
   letNextBegin();
@@ -31,9 +37,9 @@ __global__ __launch_bounds__(EMBED_THREADS) void embed(float* residual, const T*
   const float* given = token < 0 ? inputs.embeds + static_cast<size_t>(inputs.embedRows[row]) * hidden : nullptr;
   if constexpr (EIGHTS) {
     for (int i = (blockIdx.y * blockDim.x + threadIdx.x) * EIGHT; i < hidden; i += gridDim.y * blockDim.x * EIGHT)
-      storeEight(to + i, entry ? loadEight(entry + i) : loadEight(given + i));
+      storeEight(to + i, entry ? scaled(loadEight(entry + i), inputs.scale) : loadEight(given + i));
   } else {
-    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < hidden; i += gridDim.y * blockDim.x) to[i] = entry ? widen(entry[i]) : given[i];
+    for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < hidden; i += gridDim.y * blockDim.x) to[i] = entry ? widen(entry[i]) * inputs.scale : given[i];
   }
   writeTables(writes);
 }

@@ -142,12 +142,12 @@ void testPickNorm(int rows, int hidden, const std::vector<int>& pick, bool withD
 
 // Normalises one head's values, if there is a weight, then rotates them.
 template <typename T>
-void turn(std::vector<double>& head, const T* norm, float epsilon, double position, const std::vector<double>& frequencies) {
+void turn(std::vector<double>& head, const T* norm, float epsilon, double position, const std::vector<double>& frequencies, double offset = 0) {
   const size_t half = head.size() / 2;
   if (norm) {
     double squares = 0;
     for (const double x : head) squares += x * x;
-    for (size_t i = 0; i < head.size(); i++) head[i] *= static_cast<float>(norm[i]) / std::sqrt(squares / static_cast<double>(head.size()) + epsilon);
+    for (size_t i = 0; i < head.size(); i++) head[i] *= (static_cast<double>(static_cast<float>(norm[i])) + offset) / std::sqrt(squares / static_cast<double>(head.size()) + epsilon);
   }
   for (size_t i = 0; i < half; i++) {
     const double x = head[i], y = head[i + half], angle = position * frequencies[i];
@@ -177,7 +177,8 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
       for (int i = 0; i < headDim; i++) head[i] = static_cast<float>(qkv[r * shape.qkvWidth() + h * headDim + i]);
       const bool isQuery = h < shape.heads;
       if (h < shape.heads + shape.kvHeads)
-        turn(head, !norms ? static_cast<const T*>(nullptr) : isQuery ? queryNorm.data() : keyNorm.data(), shape.rmsEpsilon, positions[r], frequencies);
+        turn(head, !norms ? static_cast<const T*>(nullptr) : isQuery ? queryNorm.data() : keyNorm.data(), shape.rmsEpsilon, positions[r], frequencies,
+             shape.normOffset);
       if (isQuery)
         queries.insert(queries.end(), head.begin(), head.end());
       else
@@ -185,7 +186,7 @@ void testRotateAndStore(int rows, const ModelShape& shape, bool norms) {
     }
   }
   DeviceArray<float2> rotation(rows * headDim / 2);
-  launchRotation(rotation, DeviceArray<int>(positions), DeviceArray<double>(frequencies), rows, headDim, nullptr);
+  launchRotation(rotation, DeviceArray<int>(positions), {DeviceArray<double>(frequencies)}, rows, headDim, nullptr);
   const auto turns = rotation.host();
   for (int i = 0; i < rows * headDim / 2; i++) {
     const double angle = positions[i / (headDim / 2)] * frequencies[i % (headDim / 2)];
@@ -341,6 +342,11 @@ TEST("queries and keys are rotated, values are not, and each row goes to its slo
   }
   testRotateAndStore<bf16>(37, shapeOf(2, 1, 64), true);
   testRotateAndStore<float>(0, shapeOf(2, 1, 64), true);
+  for (const int headDim : {64, 48}) {
+    ModelShape shape = shapeOf(3, 1, headDim);
+    shape.normOffset = 1;
+    testRotateAndStore<bf16>(2, shape, true);
+  }
 }
 
 TEST("slots are copied as if all sources were read first") {
