@@ -284,7 +284,17 @@ async function createBackend(
     case 'ggml': {
       const { createGgmlBackend } = await import('./backends/ggml/index.ts');
       const { bits, headBits, threads } = entry;
-      return createGgmlBackend(model, { ...pool, bits, headBits, ...(threads > 0 && { threads }) });
+      const ggmlOptions = { ...pool, bits, headBits, ...(threads > 0 && { threads }) };
+      try {
+        return await createGgmlBackend(model, { ...ggmlOptions, device: 'auto' });
+      } catch (error) {
+        if (!(error instanceof ModelError)) throw error;
+        log.warn(
+          { model: entry.name },
+          `the model does not start on the device that ggml chose, so the CPU is tried: ${reasonOf(error)}`,
+        );
+        return createGgmlBackend(model, ggmlOptions);
+      }
     }
     case 'cuda': {
       const { createCudaBackend } = await import('./backends/cuda/index.ts');

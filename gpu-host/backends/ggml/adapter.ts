@@ -3,7 +3,7 @@ import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import { PROJECTIONS, type Projection } from '../../models/adapter.ts';
 import type { DeviceAdapter } from '../backend.ts';
 import { InvalidInput } from '../check.ts';
-import type { Ggml, GgmlDevice } from './library.ts';
+import { type Ggml, type GgmlDevice, tooLittleMemory } from './library.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 
 /** The low-rank change of one projection: `up · (down · x)`, scale included. */
@@ -77,7 +77,8 @@ export class GgmlAdapter implements DeviceAdapter {
     );
     if (!buffer) {
       functions.ggml_free(context);
-      throw new Error('the adapter does not fit the memory');
+      const needed = contents.reduce((sum, { values }) => sum + values.byteLength, 0);
+      throw tooLittleMemory(ggml, device, 'the matrices of the adapter', needed);
     }
     for (const { tensor, values } of contents) functions.ggml_backend_tensor_set(tensor, values, 0, values.byteLength);
     const bytes = functions.ggml_backend_buffer_get_size(buffer);

@@ -27,6 +27,7 @@ const FUNCTIONS = {
     ...['flash_attn_ext', 'soft_max_ext', 'sum_rows', 'permute', 'cont', 'reshape_2d', 'reshape_3d', 'reshape_4d'],
     ...['view_2d', 'view_4d', 'new_graph_custom', 'build_forward_expand', 'scale', 'tanh', 'geglu_split', 'swiglu_oai'],
     ...['flash_attn_ext_add_sinks', 'soft_max_add_sinks', 'soft_max', 'argsort_top_k', 'mul_mat_id', 'add_id'],
+    ...['prec_set_acc', 'graph_n_nodes', 'graph_node', 'op_desc'],
   ].map((name) => `ggml_${name}`),
   'ggml-alloc.h': [
     ...['gallocr_new', 'gallocr_free', 'gallocr_alloc_graph', 'gallocr_get_buffer_size'],
@@ -36,7 +37,7 @@ const FUNCTIONS = {
     ...['buffer_free', 'buffer_clear', 'buffer_set_usage', 'buffer_get_size'],
     ...['free', 'graph_compute', 'tensor_set', 'tensor_get', 'dev_name', 'dev_description', 'dev_type', 'dev_init'],
     ...['dev_buffer_type', 'dev_backend_reg', 'dev_buffer_from_host_ptr', 'tensor_alloc', 'reg_get_proc_address'],
-    ...['dev_supports_op', 'load_all_from_path', 'dev_count', 'dev_get'],
+    ...['dev_supports_op', 'dev_memory', 'load_all_from_path', 'dev_count', 'dev_get'],
   ].map((name) => `ggml_backend_${name}`),
 } as const;
 
@@ -46,7 +47,8 @@ const OF_MAIN_LIBRARY = new Set(['load_all_from_path', 'dev_count', 'dev_get'].m
 /** Enumerators and macros whose values the backend uses. */
 const CONSTANTS = [
   ...['F32', 'F16', 'BF16', 'Q4_0', 'Q8_0', 'I32'].map((name) => `GGML_TYPE_${name}`),
-  ...['GGML_ROPE_TYPE_NORMAL', 'GGML_ROPE_TYPE_NEOX', 'GGML_STATUS_SUCCESS', 'GGML_BACKEND_DEVICE_TYPE_CPU'],
+  ...['GGML_ROPE_TYPE_NORMAL', 'GGML_ROPE_TYPE_NEOX', 'GGML_STATUS_SUCCESS', 'GGML_PREC_F32'],
+  ...['CPU', 'GPU', 'IGPU'].map((type) => `GGML_BACKEND_DEVICE_TYPE_${type}`),
   ...['GGML_BACKEND_BUFFER_USAGE_WEIGHTS'],
 ];
 
@@ -116,7 +118,7 @@ function typeOf(type: string, isResult: boolean): readonly [ffi: string, typescr
   if (/^enum \w+$/.test(type)) return ['int', 'number'];
   if (/^const char \*$/.test(type)) return ['const char *', isResult ? 'string' : 'string | null'];
   // Arrays that a function reads or fills are typed arrays; opaque objects are addresses.
-  if (/^(const )?(void|float|int32_t) \*$/.test(type)) return ['void *', isResult ? 'Pointer | null' : 'Memory'];
+  if (/^(const )?(void|float|int32_t|size_t) \*$/.test(type)) return ['void *', isResult ? 'Pointer | null' : 'Memory'];
   if (type.endsWith('*') || POINTER_NAMES.test(type)) return ['void *', isResult ? 'Pointer' : 'Pointer | null'];
   throw new Error(`the type "${type}" has no mapping`);
 }

@@ -1,13 +1,14 @@
 import { type Experts, kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
+import { ModelError } from '#gpu-host/models/errors.ts';
 import type { Projection } from '../../models/adapter.ts';
 import { windowSizes } from '../positions.ts';
 import type { GgmlAdapter } from './adapter.ts';
-import type { Ggml } from './library.ts';
+import { type Ggml, type GgmlDevice, tooLittleMemory } from './library.ts';
 import type { KvPool } from './pool.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 import type { LayerRotation, LayerWeights, Weights } from './weights.ts';
 
-const { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_I32 } = CONSTANTS;
+const { GGML_PREC_F32, GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_I32 } = CONSTANTS;
 
 /** Sequences of a batch whose attention is computed together: `rows` sequences with `queries` inputs and `columns` keys each, padding included. */
 export interface GroupShape {
@@ -79,8 +80,8 @@ export interface GraphParts {
   readonly config: ModelConfig;
   readonly weights: Weights;
   readonly pool: KvPool;
-  /** Kind of memory in which the results of nodes lie. */
-  readonly bufferType: Pointer;
+  /** Computes the nodes, and holds their results in its memory. */
+  readonly device: GgmlDevice;
 }
 
 /** Slope of the sigmoid in gpt-oss's activation. */
@@ -90,7 +91,7 @@ const LAYER_TENSORS = 192;
 const GROUP_TENSORS = 32;
 const OTHER_TENSORS = 64;
 
-/** Builds the graph of the whole model for batches of one shape. @throws Error when its memory cannot be allocated */
+/** Builds the graph of the whole model for batches of one shape. @throws ModelError when the device has no memory for it, or lacks an operation */
 export function buildStep(parts: GraphParts, shape: StepShape, adapter: GgmlAdapter | undefined): StepGraph {
   const tensors = OTHER_TENSORS + parts.config.layers * (LAYER_TENSORS + GROUP_TENSORS * shape.groups.length);
   const memory = new GraphMemory(parts, tensors);
@@ -116,24 +117,36 @@ export interface HeadGraph {
 export function buildHead(parts: GraphParts, rows: number): HeadGraph {
   const memory = new GraphMemory(parts, OTHER_TENSORS);
   const { functions } = parts.ggml;
-  const states = memory.input(
-    functions.ggml_new_tensor_2d(memory.context, GGML_TYPE_F32, parts.config.hiddenSize, rows),
-  );
-  const logits = headNodes(parts, memory.context, states);
-  functions.ggml_set_output(logits);
-  functions.ggml_build_forward_expand(memory.graph, logits);
-  const bytes = memory.allocate();
-  return { graph: memory.graph, bytes, rows, states, logits, dispose: () => memory.dispose() };
+  try {
+    const states = memory.input(
+      functions.ggml_new_tensor_2d(memory.context, GGML_TYPE_F32, parts.config.hiddenSize, rows),
+    );
+    const logits = headNodes(parts, memory.context, states);
+    functions.ggml_set_output(logits);
+    functions.ggml_build_forward_expand(memory.graph, logits);
+    const bytes = memory.allocate();
+    return { graph: memory.graph, bytes, rows, states, logits, dispose: () => memory.dispose() };
+  } catch (error) {
+    memory.dispose();
+    throw error;
+  }
 }
 
 /** Logits of states. */
 function headNodes({ ggml, config, weights }: GraphParts, context: Pointer, states: Pointer): Pointer {
   const f = ggml.functions;
   const { logitScale, logitSoftcap } = config;
-  const products = f.ggml_mul_mat(context, weights.head, states);
+  const products = product(ggml, context, weights.head, states);
   const scaled = (x: Pointer, scale: number) => (scale === 1 ? x : f.ggml_scale(context, x, scale));
   if (logitSoftcap === null) return scaled(products, logitScale);
   return f.ggml_scale(context, f.ggml_tanh(context, scaled(products, logitScale / logitSoftcap)), logitSoftcap);
+}
+
+/** `matrix · x`, with sums in 32 bits: GPUs would add in 16 bits, whose range large activations leave. */
+function product({ functions }: Ggml, context: Pointer, matrix: Pointer, x: Pointer): Pointer {
+  const result = functions.ggml_mul_mat(context, matrix, x);
+  functions.ggml_prec_set_acc(result, GGML_PREC_F32);
+  return result;
 }
 
 /** The descriptions of a graph's tensors, and the memory of their values. */
@@ -141,14 +154,16 @@ class GraphMemory {
   readonly context: Pointer;
   readonly graph: Pointer;
   readonly #ggml: Ggml;
+  readonly #device: GgmlDevice;
   readonly #allocator: Pointer;
 
-  constructor({ ggml, bufferType }: GraphParts, tensors: number) {
+  constructor({ ggml, device }: GraphParts, tensors: number) {
     const { functions } = ggml;
     this.#ggml = ggml;
+    this.#device = device;
     this.context = ggml.context(tensors, functions.ggml_graph_overhead_custom(tensors, false));
     this.graph = functions.ggml_new_graph_custom(this.context, tensors, false);
-    this.#allocator = functions.ggml_gallocr_new(bufferType);
+    this.#allocator = functions.ggml_gallocr_new(functions.ggml_backend_dev_buffer_type(device.handle));
   }
 
   /** Marks a tensor as an input: nothing else uses its memory before the graph has read it. Inputs that no node reads have memory, too. */
@@ -158,13 +173,28 @@ class GraphMemory {
     return tensor;
   }
 
-  /** Allocates all values of the graph and returns their bytes. */
+  /** Allocates all values of the graph and returns their bytes. @throws ModelError */
   allocate(): number {
     const { functions } = this.#ggml;
-    if (functions.ggml_gallocr_alloc_graph(this.#allocator, this.graph))
-      return functions.ggml_gallocr_get_buffer_size(this.#allocator, 0);
-    this.dispose();
-    throw new Error('ggml has no memory for the values of a step');
+    this.#checkOperations();
+    if (!functions.ggml_gallocr_alloc_graph(this.#allocator, this.graph))
+      throw tooLittleMemory(this.#ggml, this.#device, 'the values of a step');
+    return functions.ggml_gallocr_get_buffer_size(this.#allocator, 0);
+  }
+
+  /** ggml ends the process at an operation that the device lacks. */
+  #checkOperations(): void {
+    const { functions } = this.#ggml;
+    if (this.#device.isCpu) return;
+    for (let i = 0; i < functions.ggml_graph_n_nodes(this.graph); i++) {
+      const node = functions.ggml_graph_node(this.graph, i);
+      if (this.#ggml.supports(this.#device, node)) continue;
+      throw new ModelError(
+        'unsupported-model',
+        `backend = "ggml": ${this.#device.description} does not compute ${functions.ggml_op_desc(node)} for tensors of this model's types and sizes`,
+        { hint: 'compute on the CPU' },
+      );
+    }
   }
 
   dispose(): void {
@@ -319,7 +349,7 @@ class DecoderBuilder {
     const context = this.#context;
     const { hiddenSize, experts } = this.#model;
     const { count, used, router: softmax } = experts as Experts;
-    const scores = this.#addIfAny(f.ggml_mul_mat(context, router, x), layer.routerBias); // count × rows
+    const scores = this.#addIfAny(product(this.#parts.ggml, context, router, x), layer.routerBias); // count × rows
     const chosen = f.ggml_argsort_top_k(context, scores, used); // used × rows
     const over = softmax === 'all' ? f.ggml_soft_max(context, scores) : scores;
     const picked = f.ggml_get_rows(context, f.ggml_reshape_3d(context, over, 1, count, rows), chosen); // 1 × used × rows
@@ -332,8 +362,9 @@ class DecoderBuilder {
       rows,
     );
     const linear = (matrices: Pointer, bias: Pointer | null, input: Pointer) => {
-      const product = f.ggml_mul_mat_id(context, matrices, input, chosen);
-      return bias === null ? product : f.ggml_add_id(context, product, bias, chosen);
+      const products = f.ggml_mul_mat_id(context, matrices, input, chosen);
+      f.ggml_prec_set_acc(products, GGML_PREC_F32);
+      return bias === null ? products : f.ggml_add_id(context, products, bias, chosen);
     };
     const input = f.ggml_reshape_3d(context, x, hiddenSize, 1, rows);
     const gate = linear(layer.gate, layer.gateBias, input);
@@ -378,9 +409,9 @@ class DecoderBuilder {
       const q = f.ggml_permute(context, split, 0, 2, 1, 3);
       const k = this.#columns(group, keys, keyRows);
       const v = this.#columns(group, values, value);
-      const result = received
-        ? this.#softMaxAttention(layer, group, q, k, v)
-        : this.#flashAttention(layer, group, q, k, v);
+      const result =
+        (received ? undefined : this.#flashAttention(layer, group, q, k, v)) ??
+        this.#softMaxAttention(layer, group, q, k, v);
       results = results === undefined ? result : f.ggml_concat(context, results, result, 1);
     }
     if (storesOnly || results === undefined) return undefined;
@@ -403,8 +434,8 @@ class DecoderBuilder {
     );
   }
 
-  /** `(headDim · heads) × (queries · rows)`. */
-  #flashAttention(layer: number, group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
+  /** `(headDim · heads) × (queries · rows)`; undefined when the device lacks it for heads of this size. */
+  #flashAttention(layer: number, group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer | undefined {
     const { rows, queries } = group;
     const { headDim, heads, attentionScale, attentionSoftcap } = this.#model;
     const sinks = this.#parts.weights.layers[layer]?.sinks ?? null;
@@ -423,10 +454,12 @@ class DecoderBuilder {
       attentionSoftcap ?? 0,
     );
     if (sinks !== null) f.ggml_flash_attn_ext_add_sinks(result, sinks);
+    f.ggml_prec_set_acc(result, GGML_PREC_F32);
+    if (!this.#parts.ggml.supports(this.#parts.device, result)) return undefined;
     return f.ggml_reshape_2d(context, result, heads * headDim, queries * rows);
   }
 
-  /** Like {@link #flashAttention}, with the weights of all columns in memory: adds them to the group's `received`. */
+  /** Like {@link #flashAttention}, with the weights of all columns in memory: adds them to the group's `received` if that is wanted. */
   #softMaxAttention(layer: number, group: Group, q: Pointer, k: Pointer, v: Pointer): Pointer {
     const { rows, queries, columns } = group;
     const { headDim, heads, attentionScale, attentionSoftcap: cap } = this.#model;
@@ -434,7 +467,7 @@ class DecoderBuilder {
     const mask = this.#maskOf(layer, group);
     const f = this.#f;
     const context = this.#context;
-    const products = f.ggml_mul_mat(context, f.ggml_permute(context, k, 0, 2, 1, 3), q);
+    const products = product(this.#parts.ggml, context, f.ggml_permute(context, k, 0, 2, 1, 3), q);
     const scores =
       cap === null
         ? products
@@ -442,23 +475,23 @@ class DecoderBuilder {
     const scale = cap === null ? attentionScale : 1;
     const weights = f.ggml_soft_max_ext(context, scores, mask, scale, 0); // columns × queries × heads × rows
     if (sinks !== null) f.ggml_soft_max_add_sinks(weights, sinks);
-    const byColumn = f.ggml_cont(context, f.ggml_permute(context, weights, 2, 0, 1, 3)); // queries × heads × columns × rows
-    const joined = f.ggml_reshape_3d(context, byColumn, queries * heads, columns, rows);
-    const sums = f.ggml_reshape_2d(context, f.ggml_sum_rows(context, joined), columns, rows);
-    group.received = group.received === undefined ? sums : this.#add(group.received, sums);
+    if (this.#shape.received) {
+      const byColumn = f.ggml_cont(context, f.ggml_permute(context, weights, 2, 0, 1, 3)); // queries × heads × columns × rows
+      const joined = f.ggml_reshape_3d(context, byColumn, queries * heads, columns, rows);
+      const sums = f.ggml_reshape_2d(context, f.ggml_sum_rows(context, joined), columns, rows);
+      group.received = group.received === undefined ? sums : this.#add(group.received, sums);
+    }
     const transposed = f.ggml_cont(context, f.ggml_permute(context, v, 1, 2, 0, 3)); // columns × headDim × kvHeads × rows
-    const result = f.ggml_mul_mat(context, transposed, weights); // headDim × queries × heads × rows
+    const result = product(this.#parts.ggml, context, transposed, weights); // headDim × queries × heads × rows
     const byQuery = f.ggml_cont(context, f.ggml_permute(context, result, 0, 2, 1, 3));
     return f.ggml_reshape_2d(context, byQuery, heads * headDim, queries * rows);
   }
 
   #linear(layer: number, name: Projection, weight: Pointer, x: Pointer): Pointer {
-    const f = this.#f;
-    const projected = f.ggml_mul_mat(this.#context, weight, x);
+    const times = (matrix: Pointer, vectors: Pointer) => product(this.#parts.ggml, this.#context, matrix, vectors);
+    const projected = times(weight, x);
     const change = this.#adapter?.change(layer, name);
-    if (change === undefined) return projected;
-    const inner = f.ggml_mul_mat(this.#context, change.down, x);
-    return this.#add(projected, f.ggml_mul_mat(this.#context, change.up, inner));
+    return change === undefined ? projected : this.#add(projected, times(change.up, times(change.down, x)));
   }
 
   #rotate(heads: Pointer, rotation: LayerRotation | null): Pointer {

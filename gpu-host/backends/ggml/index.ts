@@ -2,13 +2,14 @@ import { availableParallelism } from 'node:os';
 import type { LoadedAdapter } from '#gpu-host/models/adapter.ts';
 import type { ModelConfig } from '#gpu-host/models/config.ts';
 import type { LoadedModel } from '#gpu-host/models/load.ts';
+import type { Device } from '../../protocol/host.ts';
 import type { Backend, DeviceAdapter, SequenceInput, SequenceOutput, StateScores, TopTokens } from '../backend.ts';
 import { batchAdapter, checkCopy, checkPage, checkPicked, checkScore, checkSequence, checkStates } from '../check.ts';
 import { OnnxImageEncoder } from '../onnx/vision.ts';
 import { GgmlAdapter } from './adapter.ts';
 import { paddedRows, StepPlan } from './batch.ts';
 import { buildHead, buildStep, type GraphParts, type HeadGraph, type StepGraph } from './graph.ts';
-import { Ggml, type GgmlDevice } from './library.ts';
+import { type DeviceKind, Ggml, tooLittleMemory } from './library.ts';
 import { answer, scoresOfRows, topOfRows } from './logits.ts';
 import { KvPool, type KvType } from './pool.ts';
 import { selfTest } from './self-test.ts';
@@ -31,33 +32,61 @@ export interface GgmlBackendOptions {
   readonly repack?: boolean;
   /** Number format of keys and values; float32 by default. */
   readonly kv?: KvType;
-  /** Most threads that compute; one for each core by default. Fewer compute while other programs keep the cores busy (`threads.ts`). */
+  /** Where to compute; the CPU by default. */
+  readonly device?: DeviceKind;
+  /** Most threads that compute on the CPU; one for each core by default. Fewer compute while other programs keep the cores busy (`threads.ts`). */
   readonly threads?: number;
 }
 
 /** Maximum number of graphs kept, and of bytes of their values. The last graph is kept in any case. */
 const MOST_GRAPHS = 64;
 const MOST_GRAPH_BYTES = 512 * 1024 * 1024;
+/**
+ * Bytes that must be free on a GPU beside weights and pool. Vulkan's part of ggml takes memory of its own while it computes (halves of sums, converted
+ * factors), and ends the process when it gets none.
+ */
+const GPU_WORKING_BYTES = 256 * 1024 * 1024;
 /** States for which the head is computed at once. */
 const HEAD_ROWS = 64;
 
 /**
- * Runs a model through ggml, the tensor library of llama.cpp, on the CPU. The libraries are prebuilt (see `library.ts`); this folder builds the graphs
- * over its own pool of keys and values. Steps are computed off the event loop.
+ * Runs a model through ggml, the tensor library of llama.cpp, on the CPU or on a GPU with a Vulkan driver. The libraries are prebuilt (see
+ * `library.ts`); this folder builds the graphs over its own pool of keys and values. Steps are computed off the event loop.
  *
- * @throws ModelError `unsupported-model` when the libraries are not installed or compute wrongly, or when a file of the weights was changed
+ * @throws ModelError `unsupported-model` when the libraries are not installed or compute wrongly, when a file of the weights was changed, or when
+ * there is no such device, or it has too little memory or lacks an operation
  */
 export async function createGgmlBackend(model: LoadedModel, options: GgmlBackendOptions): Promise<Backend> {
   const ggml = await Ggml.open();
-  await selfTest(ggml);
-  const device = ggml.cpu();
+  const device = ggml.device(options.device ?? 'cpu');
+  await selfTest(ggml, device);
+  const { config } = model;
   const { bits, headBits = bits, repack = true, kv = 'float32', threads = availableParallelism() } = options;
+  await using made = new AsyncDisposableStack();
+  const engine = ggml.engine(device);
+  made.defer(() => ggml.functions.ggml_backend_free(engine));
   const weights = await loadWeights(ggml, device, model, { bits, headBits, repack, threads });
-  const pool = new KvPool(ggml, device, model.config, options, kv);
+  made.defer(() => weights.dispose());
+  const pool = new KvPool(ggml, device, config, options, kv);
+  made.defer(() => pool.dispose());
+  const parts = { ggml, config, weights, pool, device };
+  if (!device.isCpu) checkGpu(parts);
   const images = await OnnxImageEncoder.open(model, options.threads);
-  const bufferType = ggml.functions.ggml_backend_dev_buffer_type(device.handle);
-  const parts = { ggml, config: model.config, weights, pool, bufferType };
-  return new GgmlBackend(parts, device, options, images);
+  if (images) made.defer(() => images.release());
+  return new GgmlBackend(parts, engine, options, images, made.move());
+}
+
+/** Builds graphs with all operations that a step can have, and makes sure that memory is left for them. @throws ModelError */
+function checkGpu(parts: GraphParts): void {
+  const { ggml, device } = parts;
+  const group = { rows: 1, queries: 1, columns: 32 };
+  for (const received of [false, true]) {
+    const flags = { aligned: false, embeds: true, far: true, received };
+    buildStep(parts, { inputs: 2, groups: [group, group], outputs: 1, logitRows: 1, ...flags }, undefined).dispose();
+  }
+  buildHead(parts, HEAD_ROWS).dispose();
+  if (ggml.memory(device).freeBytes < GPU_WORKING_BYTES)
+    throw tooLittleMemory(ggml, device, 'the values of steps', GPU_WORKING_BYTES);
 }
 
 class GgmlBackend implements Backend {
@@ -65,14 +94,15 @@ class GgmlBackend implements Backend {
   readonly precision: string;
   readonly weightBits: number;
   readonly kv: string | undefined;
-  readonly device: { readonly name: string };
+  readonly device: Device;
   readonly config: ModelConfig;
   readonly pageSize: number;
   readonly pageCount: number;
   readonly images: OnnxImageEncoder | undefined;
   readonly #parts: GraphParts;
-  readonly #ggmlDevice: GgmlDevice;
   readonly #engine: Pointer;
+  /** Frees everything that the backend was made from. */
+  readonly #made: AsyncDisposableStack;
   readonly #steps: GraphCache<StepGraph>;
   readonly #heads: GraphCache<HeadGraph>;
   readonly #threads: ThreadCount;
@@ -81,24 +111,30 @@ class GgmlBackend implements Backend {
 
   constructor(
     parts: GraphParts,
-    device: GgmlDevice,
+    engine: Pointer,
     options: GgmlBackendOptions,
     images: OnnxImageEncoder | undefined,
+    made: AsyncDisposableStack,
   ) {
-    const { ggml, weights } = parts;
+    const { ggml, weights, pool, device } = parts;
     this.#parts = parts;
-    this.#ggmlDevice = device;
+    this.#engine = engine;
+    this.#made = made;
     this.config = parts.config;
     this.pageSize = options.pageSize;
     this.pageCount = options.pageCount;
     this.images = images;
-    this.device = { name: device.name };
+    this.device = device.isCpu
+      ? { name: device.name }
+      : {
+          name: device.description,
+          memory: { takenBytes: weights.bytes + pool.bytes, totalBytes: ggml.memory(device).totalBytes },
+        };
     const { bits, types } = weights;
     this.weightBits = bits.toSorted((a, b) => a - b)[bits.length >> 1] ?? options.bits;
     const names: Readonly<Record<string, string>> = { F32: 'float32', F16: 'float16', BF16: 'bfloat16' };
     this.precision = [...new Set(types)].map((type) => names[type] ?? type.toLowerCase()).join(' and ');
     if (options.kv === 'float16') this.kv = options.kv;
-    this.#engine = ggml.functions.ggml_backend_dev_init(device.handle, null);
     this.#threads = new ThreadCount(options.threads ?? availableParallelism());
     this.#steps = new GraphCache();
     this.#heads = new GraphCache();
@@ -126,7 +162,8 @@ class GgmlBackend implements Backend {
 
   async loadAdapter(adapter: LoadedAdapter): Promise<DeviceAdapter> {
     const id = ++this.#adapters;
-    return GgmlAdapter.read(this.#parts.ggml, this.#ggmlDevice, adapter, this.config.layers, id, () =>
+    const { ggml, device } = this.#parts;
+    return GgmlAdapter.read(ggml, device, adapter, this.config.layers, id, () =>
       this.#steps.drop((key) => key.startsWith(`${id} `)),
     );
   }
@@ -176,10 +213,7 @@ class GgmlBackend implements Backend {
     const everything = () => true;
     this.#steps.drop(everything);
     this.#heads.drop(everything);
-    this.#parts.pool.dispose();
-    this.#parts.weights.dispose();
-    this.#parts.ggml.functions.ggml_backend_free(this.#engine);
-    await this.images?.release();
+    await this.#made.disposeAsync();
   }
 
   get #slotCount(): number {
@@ -187,9 +221,9 @@ class GgmlBackend implements Backend {
   }
 
   async #compute(graph: Pointer): Promise<void> {
-    const { ggml } = this.#parts;
+    const { ggml, device } = this.#parts;
     const { count } = this.#threads;
-    if (count !== this.#setThreads) ggml.setThreads(this.#engine, this.#ggmlDevice, count);
+    if (device.isCpu && count !== this.#setThreads) ggml.setThreads(this.#engine, device, count);
     this.#setThreads = count;
     const startedMs = performance.now();
     const before = process.cpuUsage();

@@ -11,8 +11,14 @@ import { CONSTANTS, type GgmlFunctions, type Pointer, SIGNATURES } from './signa
  */
 export const PINNED = { packages: '3.22.1', version: '0.25.1', commit: '0ad4a86' } as const;
 
-/** Package with the libraries for this machine's CPU, by `process.platform` and `process.arch`. */
-const CPU_PACKAGES: Readonly<Record<string, string>> = { 'linux x64': 'linux-x64', 'linux arm64': 'linux-arm64' };
+/**
+ * Packages with the libraries for this machine, the preferred one first, by `process.platform` and `process.arch`. Each holds everything for the CPU;
+ * the first one of `linux x64` also computes on GPUs through Vulkan, where the machine has `libvulkan.so.1` and a driver. A process loads one package.
+ */
+const PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  'linux x64': ['linux-x64-vulkan', 'linux-x64'],
+  'linux arm64': ['linux-arm64'],
+};
 
 type Functions = { readonly [name in keyof GgmlFunctions]: KoffiFunc<GgmlFunctions[name]> };
 
@@ -22,6 +28,7 @@ export interface GgmlDevice {
   readonly name: string;
   readonly description: string;
   readonly isCpu: boolean;
+  readonly isGpu: boolean;
 }
 
 /** A file in the address space of the process, only to be read. */
@@ -42,6 +49,9 @@ const MAP_FAILED = (1n << 64n) - 1n;
 /** A multiple of the page size of every machine for which there are libraries. */
 const PAGE_BYTES = 65_536;
 
+/** Kinds of devices to compute on: the CPU, a GPU, or a GPU where there is one and else the CPU. */
+export type DeviceKind = 'cpu' | 'gpu' | 'auto';
+
 /** ggml's functions, bound to the libraries of the pinned packages. A process loads them once. */
 export class Ggml {
   readonly functions: Functions;
@@ -50,27 +60,31 @@ export class Ggml {
   #threadsType: ReturnType<typeof import('koffi').proto> | undefined;
   readonly #libc: LibraryHandle;
 
-  private constructor(koffi: typeof import('koffi'), directory: string) {
+  private constructor(koffi: typeof import('koffi'), directory: string, libraries: Libraries) {
     this.#koffi = koffi;
     this.#libc = koffi.load(process.platform === 'darwin' ? '/usr/lib/libSystem.B.dylib' : 'libc.so.6');
-    this.functions = bind(koffi, directory);
+    this.functions = bind(koffi, libraries);
     const { functions } = this;
-    const found = { version: functions.ggml_version(), commit: functions.ggml_commit() };
-    if (found.version !== PINNED.version || found.commit !== PINNED.commit)
-      throw notUsable(
-        `${directory} holds ggml ${found.version} (${found.commit}), not ${PINNED.version} (${PINNED.commit})`,
-      );
+    const [version, commit] = [functions.ggml_version(), functions.ggml_commit()];
+    if (version !== PINNED.version || commit !== PINNED.commit)
+      throw notUsable(`${directory} holds ggml ${version} (${commit}), not ${PINNED.version} (${PINNED.commit})`);
     this.#silence();
+    // A library whose own dependencies are missing, such as Vulkan's loader, is left out in silence.
     functions.ggml_backend_load_all_from_path(directory);
-    this.devices = Array.from({ length: functions.ggml_backend_dev_count() }, (_, i) => {
+    const { GGML_BACKEND_DEVICE_TYPE_CPU, GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU } = CONSTANTS;
+    const found = Array.from({ length: functions.ggml_backend_dev_count() }, (_, i) => {
       const handle = functions.ggml_backend_dev_get(i);
+      const type = functions.ggml_backend_dev_type(handle);
       return {
         handle,
         name: functions.ggml_backend_dev_name(handle),
         description: functions.ggml_backend_dev_description(handle),
-        isCpu: functions.ggml_backend_dev_type(handle) === CONSTANTS.GGML_BACKEND_DEVICE_TYPE_CPU,
+        isCpu: type === GGML_BACKEND_DEVICE_TYPE_CPU,
+        isGpu: type === GGML_BACKEND_DEVICE_TYPE_GPU || type === GGML_BACKEND_DEVICE_TYPE_IGPU,
+        isIntegrated: type === GGML_BACKEND_DEVICE_TYPE_IGPU,
       };
     });
+    this.devices = found.toSorted((a, b) => Number(a.isIntegrated) - Number(b.isIntegrated));
   }
 
   /** @throws ModelError `unsupported-model` when the packages are not installed, or hold another build */
@@ -81,27 +95,43 @@ export class Ggml {
 
   static async #open(): Promise<Ggml> {
     const system = `${process.platform} ${process.arch}`;
-    const name = CPU_PACKAGES[system];
-    if (name === undefined) throw notUsable(`there is no package with libraries for ${system}`);
+    const packages = PACKAGES[system];
+    if (packages === undefined) throw notUsable(`there is no package with libraries for ${system}`);
     try {
       const koffi = await import('koffi');
-      // The package exports a file in its folder `dist`; the libraries are beside that folder.
-      const exported = fileURLToPath(import.meta.resolve(`@node-llama-cpp/${name}`));
-      return new Ggml(koffi, join(exported, '..', '..', 'bins', name));
+      let cause: unknown;
+      for (const name of packages) {
+        try {
+          // The package exports a file in its folder `dist`; the libraries are beside that folder.
+          const exported = fileURLToPath(import.meta.resolve(`@node-llama-cpp/${name}`));
+          const directory = join(exported, '..', '..', 'bins', name);
+          return new Ggml(koffi, directory, loadLibraries(koffi, directory));
+        } catch (error) {
+          if (error instanceof ModelError) throw error;
+          cause ??= error;
+        }
+      }
+      throw cause;
     } catch (error) {
       if (error instanceof ModelError) throw error;
-      throw notUsable(
-        `the packages "koffi" and "@node-llama-cpp/${name}" cannot be loaded: ${(error as Error).message}`,
-        error,
-      );
+      const names = packages.map((name) => `"@node-llama-cpp/${name}"`).join(' or ');
+      throw notUsable(`the packages "koffi" and ${names} cannot be loaded: ${(error as Error).message}`, error);
     }
   }
 
-  /** The CPU. @throws ModelError when no library for this CPU could be loaded */
-  cpu(): GgmlDevice {
+  /**
+   * The device of a kind: the first GPU with memory of its own goes before those that share the CPU's.
+   * @throws ModelError when there is none
+   */
+  device(kind: DeviceKind): GgmlDevice {
     const cpu = this.devices.find(({ isCpu }) => isCpu);
-    if (cpu === undefined) throw notUsable('no library of the package runs on this CPU');
-    return cpu;
+    const gpu = this.devices.find(({ isGpu }) => isGpu);
+    const device = kind === 'cpu' ? cpu : kind === 'gpu' ? gpu : (gpu ?? cpu);
+    if (device !== undefined) return device;
+    if (kind !== 'gpu') throw notUsable('no library of the package runs on this CPU');
+    throw new ModelError('unsupported-model', 'ggml found no GPU', {
+      hint: `install the GPU's Vulkan driver, Vulkan's loader (libvulkan.so.1) and the optional dependency @node-llama-cpp/linux-x64-vulkan@${PINNED.packages}; or compute on the CPU`,
+    });
   }
 
   /** Sets the number of threads of the CPU's `backend`. */
@@ -128,6 +158,25 @@ export class Ggml {
       if (!type) return types;
       types.push(type);
     }
+  }
+
+  /** What computes graphs on a device. @throws ModelError */
+  engine(device: GgmlDevice): Pointer {
+    const engine = this.functions.ggml_backend_dev_init(device.handle, null);
+    if (!engine) throw notUsable(`${device.description} cannot be initialised`);
+    return engine;
+  }
+
+  /** Free and total bytes of a device's memory. Where the driver does not count what is in use, all of it is free. */
+  memory(device: GgmlDevice): { readonly freeBytes: number; readonly totalBytes: number } {
+    const [free, total] = [new BigUint64Array(1), new BigUint64Array(1)];
+    this.functions.ggml_backend_dev_memory(device.handle, free, total);
+    return { freeBytes: Number(free[0]), totalBytes: Number(total[0]) };
+  }
+
+  /** True when the device computes the node `tensor` of a graph, whose inputs' types and sizes matter too. */
+  supports(device: GgmlDevice, tensor: Pointer): boolean {
+    return device.isCpu || this.functions.ggml_backend_dev_supports_op(device.handle, tensor);
   }
 
   /** Maps the first `bytes` bytes of an open file. The descriptor may be closed afterwards. @throws Error when the system refuses */
@@ -200,34 +249,53 @@ export class Ggml {
 
 let opened: Promise<Ggml> | undefined;
 
-function bind(koffi: typeof import('koffi'), directory: string): Functions {
+type Libraries = Readonly<Record<keyof typeof SIGNATURES, LibraryHandle>>;
+
+/** @throws Error when a file is missing or the first library cannot be loaded, so that another package may be; else ModelError */
+function loadLibraries(koffi: typeof import('koffi'), directory: string): Libraries {
+  const files = readdirSync(directory);
+  const find = (pattern: RegExp): string => {
+    const file = files.find((each) => pattern.test(each));
+    if (file === undefined) throw new Error(`${directory} lacks a library of ggml`);
+    return join(directory, file);
+  };
+  // The names may have a variant and a version, such as `libggml.vulkan.v0.5.0.so`.
+  const base = find(/^libggml-base(\.v[\d.]+)?\.(so|dylib)$/);
+  const main = find(/^libggml(\.[a-z]+)?(\.v[\d.]+)?\.(so|dylib)$/);
+  const loadedBase = koffi.load(base);
+  try {
+    return { base: loadedBase, main: koffi.load(main) };
+  } catch (error) {
+    throw notUsable(`${main} cannot be loaded: ${(error as Error).message}`, error);
+  }
+}
+
+function bind(koffi: typeof import('koffi'), libraries: Libraries): Functions {
   koffi.struct('ggml_init_params', { mem_size: 'size_t', mem_buffer: 'void *', no_alloc: 'bool' });
   const bound: Record<string, unknown> = {};
-  for (const [name, file] of Object.entries(libraryFiles(directory))) {
-    const library: LibraryHandle = koffi.load(file);
-    for (const [symbol, [result, ...parameters]] of Object.entries(SIGNATURES[name as keyof typeof SIGNATURES]))
+  for (const [name, signatures] of Object.entries(SIGNATURES)) {
+    const library = libraries[name as keyof Libraries];
+    for (const [symbol, [result, ...parameters]] of Object.entries(signatures))
       bound[symbol] = library.func(symbol, result, parameters);
   }
   return bound as unknown as Functions;
 }
 
-/** The names of the libraries' files may have a version, such as `libggml.v0.5.0.so`. */
-function libraryFiles(directory: string): Record<keyof typeof SIGNATURES, string> {
-  const files = readdirSync(directory);
-  const find = (pattern: RegExp): string => {
-    const file = files.find((each) => pattern.test(each));
-    if (file === undefined) throw notUsable(`${directory} lacks a library of ggml`);
-    return join(directory, file);
-  };
-  return {
-    base: find(/^libggml-base(\.v[\d.]+)?\.(so|dylib)$/),
-    main: find(/^libggml(\.v[\d.]+)?\.(so|dylib)$/),
-  };
+/** The error for a part of a model that does not fit a device's memory, with its bytes if they are known. */
+export function tooLittleMemory(ggml: Ggml, device: GgmlDevice, what: string, bytes?: number): ModelError {
+  const mib = (count: number) => `${Math.ceil(count / 2 ** 20)} MiB`;
+  const { freeBytes, totalBytes } = ggml.memory(device);
+  const needed = bytes === undefined ? '' : ` (${mib(bytes)})`;
+  return new ModelError(
+    'unsupported-model',
+    `backend = "ggml": ${what}${needed} do not fit the memory of ${device.description}: ${mib(freeBytes)} of ${mib(totalBytes)} are free`,
+    { hint: 'take fewer pages, fewer bits or a smaller model, or compute on the CPU' },
+  );
 }
 
 function notUsable(what: string, cause?: unknown): ModelError {
   return new ModelError('unsupported-model', `backend = "ggml": ${what}`, {
-    hint: `install the optional dependencies: npm install koffi@3.3.4 @node-llama-cpp/${CPU_PACKAGES[`${process.platform} ${process.arch}`] ?? 'PLATFORM'}@${PINNED.packages}; or use backend = "onnx"`,
+    hint: `install the optional dependencies: npm install koffi@3.3.4 @node-llama-cpp/${PACKAGES[`${process.platform} ${process.arch}`]?.at(-1) ?? 'PLATFORM'}@${PINNED.packages}; or use backend = "onnx"`,
     cause,
   });
 }

@@ -1,7 +1,7 @@
 import { kvSize, type ModelConfig } from '#gpu-host/models/config.ts';
 import { positionBytes, SlotPositions } from '../positions.ts';
 import { type KeyTurner, type Rotation, rotationsOf, turnersOf } from '../rotary.ts';
-import type { Ggml, GgmlDevice } from './library.ts';
+import { type Ggml, type GgmlDevice, tooLittleMemory } from './library.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 
 /** Number format of stored keys and values. */
@@ -22,11 +22,13 @@ export class KvPool {
   readonly keys: readonly Pointer[];
   readonly values: readonly Pointer[];
   readonly pageBytes: number;
+  /** Bytes of the device's memory that the pool takes. */
+  readonly bytes: number;
   readonly #ggml: Ggml;
   readonly #context: Pointer;
   readonly #buffer: Pointer;
-  /** Memory of the planes. Node gets it from the system when it is first written, zeroed. */
-  readonly #memory: Uint8Array;
+  /** Memory of the planes on the CPU. Node gets it from the system when it is first written, zeroed. */
+  readonly #memory: Uint8Array | undefined;
   readonly #type: KvType;
   readonly #rowSize: number;
   readonly #rowBytes: number;
@@ -58,23 +60,25 @@ export class KvPool {
     this.#rotations = rotationsOf(config);
     this.positions = new SlotPositions(config, pool.pageSize, pool.pageCount);
     const planeBytes = Math.ceil(((slots + 2) * this.#rowBytes) / ALIGNMENT) * ALIGNMENT;
-    this.#memory = new Uint8Array(planes * planeBytes + ALIGNMENT);
-    const address = ggml.addressOf(this.#memory);
-    const start = address + ((BigInt(ALIGNMENT) - (address % BigInt(ALIGNMENT))) % BigInt(ALIGNMENT));
     this.#context = ggml.context(planes);
-    this.#buffer = functions.ggml_backend_dev_buffer_from_host_ptr(
-      device.handle,
-      start,
-      planes * planeBytes,
-      planeBytes,
+    const tensors = Array.from({ length: planes }, () =>
+      functions.ggml_new_tensor_2d(this.#context, ggmlType, this.#rowSize, slots + 2),
     );
-    const tensors = Array.from({ length: planes }, (_, plane) => {
-      const tensor = functions.ggml_new_tensor_2d(this.#context, ggmlType, this.#rowSize, slots + 2);
-      const status = functions.ggml_backend_tensor_alloc(this.#buffer, tensor, start + BigInt(plane * planeBytes));
-      if (status !== CONSTANTS.GGML_STATUS_SUCCESS)
-        throw new Error(`ggml refused the pool's memory with the status ${status}`);
-      return tensor;
-    });
+    try {
+      if (device.isCpu) {
+        this.#memory = new Uint8Array(planes * planeBytes + ALIGNMENT);
+        this.#buffer = hostBuffer(ggml, device, this.#memory, tensors, planeBytes);
+      } else {
+        const bufferType = functions.ggml_backend_dev_buffer_type(device.handle);
+        this.#buffer = functions.ggml_backend_alloc_ctx_tensors_from_buft(this.#context, bufferType);
+        if (!this.#buffer) throw tooLittleMemory(ggml, device, 'the keys and values of all pages', planes * planeBytes);
+        functions.ggml_backend_buffer_clear(this.#buffer, 0);
+      }
+    } catch (error) {
+      functions.ggml_free(this.#context);
+      throw error;
+    }
+    this.bytes = functions.ggml_backend_buffer_get_size(this.#buffer);
     this.keys = tensors.filter((_, plane) => plane % 2 === 0);
     this.values = tensors.filter((_, plane) => plane % 2 === 1);
   }
@@ -85,25 +89,15 @@ export class KvPool {
     const rowBytes = this.#rowBytes;
     const rows = new Uint8Array(sources.length * rowBytes);
     const turners = shifts && turnersOf(this.#config, this.#rotations, shifts);
+    const [reads, writes] = [runsOf(sources), runsOf(destinations)];
+    const rowsOf = ({ first, count }: Run) => rows.subarray(first * rowBytes, (first + count) * rowBytes);
     this.#forEachPlane((tensor, isKeys, layer) => {
-      sources.forEach((slot, i) => {
-        functions.ggml_backend_tensor_get(
-          tensor,
-          rows.subarray(i * rowBytes, (i + 1) * rowBytes),
-          slot * rowBytes,
-          rowBytes,
-        );
-      });
+      for (const run of reads)
+        functions.ggml_backend_tensor_get(tensor, rowsOf(run), run.slot * rowBytes, run.count * rowBytes);
       const turner = isKeys ? turners?.[layer] : undefined;
       if (turner) this.#turn(rows, turner);
-      destinations.forEach((slot, i) => {
-        functions.ggml_backend_tensor_set(
-          tensor,
-          rows.subarray(i * rowBytes, (i + 1) * rowBytes),
-          slot * rowBytes,
-          rowBytes,
-        );
-      });
+      for (const run of writes)
+        functions.ggml_backend_tensor_set(tensor, rowsOf(run), run.slot * rowBytes, run.count * rowBytes);
     });
     this.positions.copy(sources, destinations, shifts);
   }
@@ -148,4 +142,46 @@ export class KvPool {
       visit(this.values[layer] as Pointer, false, layer);
     });
   }
+}
+
+/** Slots that follow each other in a list and in the pool. */
+interface Run {
+  /** Index of the first one in the list. */
+  readonly first: number;
+  readonly slot: number;
+  readonly count: number;
+}
+
+/** Divides a list of slots into runs: an exchange with a GPU's memory takes about as long for many rows as for one. */
+function runsOf(slots: Uint32Array): Run[] {
+  const runs: Run[] = [];
+  let first = 0;
+  for (let i = 1; i <= slots.length; i++) {
+    if (i < slots.length && slots[i] === (slots[i - 1] as number) + 1) continue;
+    runs.push({ first, slot: slots[first] as number, count: i - first });
+    first = i;
+  }
+  return runs;
+}
+
+/** Puts tensors, `planeBytes` bytes each, into an array's memory. */
+function hostBuffer(
+  ggml: Ggml,
+  device: GgmlDevice,
+  memory: Uint8Array,
+  tensors: readonly Pointer[],
+  planeBytes: number,
+): Pointer {
+  const { functions } = ggml;
+  const address = ggml.addressOf(memory);
+  const start = address + ((BigInt(ALIGNMENT) - (address % BigInt(ALIGNMENT))) % BigInt(ALIGNMENT));
+  const bytes = tensors.length * planeBytes;
+  const buffer = functions.ggml_backend_dev_buffer_from_host_ptr(device.handle, start, bytes, planeBytes);
+  tensors.forEach((tensor, plane) => {
+    const status = functions.ggml_backend_tensor_alloc(buffer, tensor, start + BigInt(plane * planeBytes));
+    if (status === CONSTANTS.GGML_STATUS_SUCCESS) return;
+    functions.ggml_backend_buffer_free(buffer);
+    throw new Error(`ggml refused the pool's memory with the status ${status}`);
+  });
+  return buffer;
 }

@@ -1,10 +1,11 @@
 import { ModelError } from '#gpu-host/models/errors.ts';
-import type { Ggml } from './library.ts';
+import { type Ggml, type GgmlDevice, tooLittleMemory } from './library.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 
 const { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_I32 } = CONSTANTS;
-/** Largest error of a value; the values are about 1. */
+/** Largest error of a value; the values are about 1. A GPU may round the factors of products to 16 bits. */
 const TOLERANCE = 1e-3;
+const GPU_TOLERANCE = 1e-2;
 
 /** A small computation: its result, and the same numbers from plain loops. */
 interface Case {
@@ -13,50 +14,54 @@ interface Case {
   readonly expected: readonly number[];
 }
 
-let passed: Promise<void> | undefined;
+const passed = new Map<GgmlDevice, Promise<void>>();
 
 /**
- * Computes small examples through every kind of signature, once in a process. A signature that does not fit the library would pass arguments in wrong
- * places, and corrupt memory in silence.
+ * Computes small examples through every kind of signature, once in a process for each device. A signature that does not fit the library would pass
+ * arguments in wrong places, and corrupt memory in silence. On a GPU, the examples also find drivers that compute wrongly.
  *
  * @throws ModelError `unsupported-model` with the function whose result is wrong
  */
-export function selfTest(ggml: Ggml): Promise<void> {
-  passed ??= compute(ggml);
-  return passed;
+export function selfTest(ggml: Ggml, device: GgmlDevice): Promise<void> {
+  const known = passed.get(device) ?? compute(ggml, device);
+  passed.set(device, known);
+  return known;
 }
 
-async function compute(ggml: Ggml): Promise<void> {
+async function compute(ggml: Ggml, device: GgmlDevice): Promise<void> {
   const { functions: f } = ggml;
   const tensorCount = 128;
   const context = ggml.context(tensorCount, f.ggml_graph_overhead_custom(tensorCount, false));
   const graph = f.ggml_new_graph_custom(context, tensorCount, false);
-  const device = ggml.cpu();
-  const backend = f.ggml_backend_dev_init(device.handle, null);
+  const backend = ggml.engine(device);
   const inputs: { readonly tensor: Pointer; readonly values: ArrayBufferView }[] = [];
   const input = (type: number, values: ArrayBufferView, ...[a, b = 1, c = 1, d = 1]: number[]): Pointer => {
     const tensor = f.ggml_new_tensor_4d(context, type, a as number, b, c, d);
     inputs.push({ tensor, values });
     return tensor;
   };
-  const cases = casesOf(ggml, context, input);
+  const cases = casesOf(ggml, context, input).filter(({ result }) => ggml.supports(device, result));
   for (const { result } of cases) f.ggml_build_forward_expand(graph, result);
   const buffer = f.ggml_backend_alloc_ctx_tensors_from_buft(context, f.ggml_backend_dev_buffer_type(device.handle));
   try {
+    if (!buffer) throw tooLittleMemory(ggml, device, 'small examples');
     for (const { tensor, values } of inputs) f.ggml_backend_tensor_set(tensor, values, 0, values.byteLength);
     await ggml.compute(backend, graph);
     for (const { name, result, expected } of cases) {
       const bytes = f.ggml_nbytes(result);
       const values = new Float32Array(expected.length);
       if (bytes === values.byteLength) f.ggml_backend_tensor_get(result, values, 0, bytes);
-      const isRight = values.every((value, i) => Math.abs(value - (expected[i] as number)) <= TOLERANCE);
+      const tolerance = device.isCpu ? TOLERANCE : GPU_TOLERANCE;
+      const isRight = values.every((value, i) => Math.abs(value - (expected[i] as number)) <= tolerance);
       if (bytes !== values.byteLength || !isRight)
-        throw new ModelError('unsupported-model', `ggml computes ${name} wrongly on this machine`, {
-          hint: 'use backend = "onnx", and report the machine',
+        throw new ModelError('unsupported-model', `ggml computes ${name} wrongly on ${device.description}`, {
+          hint: device.isCpu
+            ? 'use backend = "onnx", and report the machine'
+            : 'compute on the CPU, or try another driver of the GPU',
         });
     }
   } finally {
-    f.ggml_backend_buffer_free(buffer);
+    if (buffer) f.ggml_backend_buffer_free(buffer);
     f.ggml_backend_free(backend);
     f.ggml_free(context);
   }

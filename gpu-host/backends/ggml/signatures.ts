@@ -90,6 +90,10 @@ export const SIGNATURES: Readonly<Record<'base' | 'main', Readonly<Record<string
     ggml_argsort_top_k: ['void *', 'void *', 'void *', 'int'],
     ggml_mul_mat_id: ['void *', 'void *', 'void *', 'void *', 'void *'],
     ggml_add_id: ['void *', 'void *', 'void *', 'void *', 'void *'],
+    ggml_prec_set_acc: ['bool', 'void *', 'int'],
+    ggml_graph_n_nodes: ['int', 'void *'],
+    ggml_graph_node: ['void *', 'void *', 'int'],
+    ggml_op_desc: ['const char *', 'void *'],
     ggml_gallocr_new: ['void *', 'void *'],
     ggml_gallocr_free: ['void', 'void *'],
     ggml_gallocr_alloc_graph: ['bool', 'void *', 'void *'],
@@ -113,6 +117,7 @@ export const SIGNATURES: Readonly<Record<'base' | 'main', Readonly<Record<string
     ggml_backend_tensor_alloc: ['int', 'void *', 'void *', 'void *'],
     ggml_backend_reg_get_proc_address: ['void *', 'void *', 'const char *'],
     ggml_backend_dev_supports_op: ['bool', 'void *', 'void *'],
+    ggml_backend_dev_memory: ['void', 'void *', 'void *', 'void *'],
   },
   main: {
     ggml_backend_load_all_from_path: ['void', 'const char *'],
@@ -131,7 +136,10 @@ export const CONSTANTS = {
   GGML_ROPE_TYPE_NORMAL: 0,
   GGML_ROPE_TYPE_NEOX: 2,
   GGML_STATUS_SUCCESS: 0,
+  GGML_PREC_F32: 10,
   GGML_BACKEND_DEVICE_TYPE_CPU: 0,
+  GGML_BACKEND_DEVICE_TYPE_GPU: 1,
+  GGML_BACKEND_DEVICE_TYPE_IGPU: 2,
   GGML_BACKEND_BUFFER_USAGE_WEIGHTS: 1,
 } as const;
 
@@ -238,6 +246,10 @@ export interface GgmlFunctions {
   ggml_argsort_top_k(ctx: Pointer | null, a: Pointer | null, k: number): Pointer;
   ggml_mul_mat_id(ctx: Pointer | null, as: Pointer | null, b: Pointer | null, ids: Pointer | null): Pointer;
   ggml_add_id(ctx: Pointer | null, a: Pointer | null, b: Pointer | null, ids: Pointer | null): Pointer;
+  ggml_prec_set_acc(a: Pointer | null, prec: number): boolean;
+  ggml_graph_n_nodes(cgraph: Pointer | null): number;
+  ggml_graph_node(cgraph: Pointer | null, i: number): Pointer;
+  ggml_op_desc(t: Pointer | null): string;
   ggml_gallocr_new(buft: Pointer | null): Pointer;
   ggml_gallocr_free(galloc: Pointer | null): void;
   ggml_gallocr_alloc_graph(galloc: Pointer | null, graph: Pointer | null): boolean;
@@ -266,6 +278,7 @@ export interface GgmlFunctions {
   ggml_backend_tensor_alloc(buffer: Pointer | null, tensor: Pointer | null, addr: Memory): number;
   ggml_backend_reg_get_proc_address(reg: Pointer | null, name: string | null): Pointer | null;
   ggml_backend_dev_supports_op(device: Pointer | null, op: Pointer | null): boolean;
+  ggml_backend_dev_memory(device: Pointer | null, free: Memory, total: Memory): void;
   ggml_backend_load_all_from_path(dir_path: string | null): void;
   ggml_backend_dev_count(): number;
   ggml_backend_dev_get(index: number): Pointer;

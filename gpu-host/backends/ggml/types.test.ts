@@ -157,7 +157,7 @@ test('matrices that stay in the pages of the file take no other memory', {
     const original = await randomModel(join(directory, 'original'), SHAPE, 43);
     const model = await quantisedModel(ggml, original, 3, directory);
     const options = { bits: 32, headBits: 32, repack: false } as const;
-    const weights = await loadWeights(ggml, ggml.cpu(), model, options);
+    const weights = await loadWeights(ggml, ggml.device('cpu'), model, options);
     weights.dispose();
     const { hiddenSize, heads, kvHeads, headDim } = SHAPE;
     const reordered = ggml.functions.ggml_row_size(3, hiddenSize) * (heads + kvHeads) * headDim;
@@ -236,7 +236,7 @@ function randomValues(seed: number): Float32Array {
 async function decodedByGgml(ggml: Ggml, type: number, matrix: Uint8Array): Promise<Float32Array> {
   const { functions: f } = ggml;
   const context = ggml.context(8, f.ggml_graph_overhead_custom(8, false));
-  const device = ggml.cpu();
+  const device = ggml.device('cpu');
   const backend = f.ggml_backend_dev_init(device.handle, null);
   const source = f.ggml_new_tensor_2d(context, type, COLUMNS, ROWS);
   const indices = f.ggml_new_tensor_1d(context, CONSTANTS.GGML_TYPE_I32, ROWS);

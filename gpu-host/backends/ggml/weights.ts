@@ -14,7 +14,7 @@ import {
   type TensorInfo,
 } from '#gpu-host/models/tensors.ts';
 import { rotationsOf } from '../rotary.ts';
-import type { Ggml, GgmlDevice, MappedFile } from './library.ts';
+import { type Ggml, type GgmlDevice, type MappedFile, tooLittleMemory } from './library.ts';
 import { CONSTANTS, type Pointer } from './signatures.ts';
 
 const { GGML_TYPE_F16, GGML_TYPE_F32, GGML_TYPE_Q4_0, GGML_TYPE_Q8_0 } = CONSTANTS;
@@ -324,7 +324,7 @@ class WeightLoader {
   #allocate(arena: Arena): void {
     const { functions } = this.#ggml;
     const buffer = functions.ggml_backend_alloc_ctx_tensors_from_buft(arena.context, arena.bufferType);
-    if (!buffer) throw new Error('the weights do not fit the memory');
+    if (!buffer) throw tooLittleMemory(this.#ggml, this.#device, 'the weights');
     functions.ggml_backend_buffer_set_usage(buffer, CONSTANTS.GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     arena.buffer = buffer;
   }
