@@ -18,6 +18,7 @@ test('the index links to each guide, and each guide links only to headings, page
     'inferlets',
     'kubernetes',
     'operate',
+    'platforms',
     'recipes',
     'rust',
     'scale',
