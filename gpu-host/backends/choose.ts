@@ -11,7 +11,7 @@ export interface Choice {
   readonly reason: string;
 }
 
-/** What decides a choice beside the model. Each text is a reason against the backend; undefined when nothing speaks against it. */
+/** The part of a machine that decides a choice. A text is a reason against a backend; undefined when there is none. */
 export interface Machine {
   readonly withoutCuda: string | undefined;
   /** Name of the GPU that ggml found, or why it found none. */
@@ -63,7 +63,7 @@ export function chooseBackend(config: ModelConfig, form: WeightForm, machine: Ma
   );
 }
 
-/** What this machine has. Opens ggml's libraries only when `needsGgml`, or when there may be a GPU. */
+/** Looks for cards, GPUs and libraries on this machine. Opens ggml's libraries only when `needsGgml`, or when there may be a GPU. */
 export async function lookAtMachine(needsGgml: boolean): Promise<Machine> {
   const withoutCuda = await reasonAgainstCuda();
   const mayHaveGpu = GPU_DEVICES.some((path) => existsSync(path)) || process.env.GGML_VK_VISIBLE_DEVICES !== undefined;
@@ -71,7 +71,7 @@ export async function lookAtMachine(needsGgml: boolean): Promise<Machine> {
     return { withoutCuda, withoutGgml: undefined, ggmlGpu: { without: 'there is no GPU' } };
   try {
     const { Ggml } = await import('./ggml/library.ts');
-    const gpu = (await Ggml.open()).devices.find(({ isCpu }) => !isCpu);
+    const gpu = (await Ggml.open()).devices.find(({ isGpu }) => isGpu);
     const ggmlGpu = gpu ? { name: gpu.description } : { without: 'its libraries found no GPU' };
     return { withoutCuda, withoutGgml: undefined, ggmlGpu };
   } catch (error) {

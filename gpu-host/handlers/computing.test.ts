@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Backend } from '../backends/backend.ts';
+import { TINY_FAMILIES } from '../models/testing/tiny-families.ts';
 import type { Distribution } from '../protocol/client.ts';
 import { GREEDY, generate, must, NONE, Oracle, range, startTestHost, tagOf } from '../testing/host.ts';
 import { encodeMask } from '../testing/mask.ts';
@@ -373,4 +374,23 @@ test('a forward that mixes a state with tokens gets the embeddings of all tokens
   }
   const [whole, few] = results;
   same(few!, whole!);
+});
+
+test('a token beside a state has the scaled embedding that it has alone', async () => {
+  for (const name of ['granite', 'gemma2']) {
+    const family = TINY_FAMILIES[name];
+    assert.ok(family);
+    await using host = await startTestHost({ family });
+    const b = new Workbench(host, await Oracle.of(host.model), await host.connect(), 'guest');
+    const [page] = b.pages(1);
+    const [first, state, token, result, alone] = b.embeds(5);
+    b.embedText(ids(9), ids(0), ids(first!));
+    b.forward(NONE, ids(first!), ids(page!), ids(state!));
+    // At the position of the state, the token does not see it.
+    b.embedText(ids(7), ids(1), ids(token!));
+    b.forward(ids(page!), ids(state!, token!), NONE, ids(first!, result!));
+    b.forward(ids(page!), ids(token!), NONE, ids(alone!));
+    same(must(await b.next(result!, 5)), must(await b.next(alone!, 5)), name);
+    await b.inferlet.close();
+  }
 });

@@ -30,7 +30,7 @@ export interface ModelConfig extends Traits {
   readonly eosTokenIds: readonly number[];
 }
 
-/** What models compute differently. */
+/** The traits in which models differ from a plain Llama decoder. */
 export interface Traits {
   /** Biases on the q, k and v projections. */
   readonly attentionBias: boolean;
@@ -186,6 +186,8 @@ const tokenId = z
   .int()
   .min(0)
   .max(1 << 24);
+/** Most experts of all layers together: each has tensors of its own. Real models have up to 30,000. */
+const MOST_EXPERTS = 1 << 17;
 const factor = z.number().positive().max(1e9);
 const divisors = z.array(factor).max(4096);
 
@@ -284,6 +286,12 @@ export function parseConfig(json: unknown, generation: unknown = {}): ModelConfi
   const traits = { ...plainTraits(headDim), ...family.traits?.(file) };
   if (file.attention_bias && !traits.attentionBias)
     throw new ModelError('unsupported-model', 'config.json: "attention_bias": not supported for this model type');
+  const networks = file.num_hidden_layers * (traits.experts?.count ?? 0);
+  if (networks > MOST_EXPERTS)
+    throw new ModelError(
+      'malformed-config',
+      `config.json: ${networks} experts in all layers; the limit is ${MOST_EXPERTS}`,
+    );
   const rope = ropeOf(file);
   const rotaryDim = Math.floor(headDim * (file.partial_rotary_factor ?? rope.values.partial_rotary_factor ?? 1));
   if (rotaryDim % 2 !== 0 || rotaryDim === 0)

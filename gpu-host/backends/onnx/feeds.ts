@@ -126,12 +126,12 @@ export class FeedBuilder {
   /** The biases of layers with a window: those of the masks, without the keys that lie outside. */
   #fillWindows(bias: Float32Array, rows: readonly Row[], { tokens, width, blind }: RunShape): Record<string, Tensor> {
     const feeds: Record<string, Tensor> = {};
+    if (this.#windows.length === 0) return feeds;
     const slots = this.#slots.uint32(rows.length * width);
     const positions = new Float64Array(rows.length * tokens);
-    if (this.#windows.length > 0)
-      eachMember(rows, tokens, (sequence, first) => {
-        positions.set(sequence.positions, first);
-      });
+    eachMember(rows, tokens, (sequence, first) => {
+      positions.set(sequence.positions, first);
+    });
     this.#windows.forEach((window, index) => {
       const windowed = this.#windowBiases[index]?.float32(bias.length) ?? new Float32Array(bias.length);
       windowed.set(bias);

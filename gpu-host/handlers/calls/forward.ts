@@ -280,14 +280,16 @@ function inputRows(embeds: readonly HeldEmbed[], from: number, count: number, mo
   const selected = embeds.length === count ? embeds : embeds.slice(from, from + count);
   const tokens = tokensOf(selected);
   if (tokens) return { kind: 'tokens', tokens };
-  const { hiddenSize } = model.backend.config;
+  const { hiddenSize, embeddingScale } = model.backend.config;
   const rows = new Float32Array(count * hiddenSize);
   for (let i = 0; i < count; i++) {
     const embed = selected[i] as HeldEmbed;
     const values = embed.kind === 'token' ? model.embeddings?.row(embed.token) : embed.values;
     if (!values)
       throw fault('unsupported', 'this host cannot mix tokens with states or images in one forward; split it');
-    rows.set(values, i * hiddenSize);
+    // Backends scale the embeddings of tokens, and take embeds as they are.
+    const isScaled = embed.kind === 'token' && embeddingScale !== 1;
+    rows.set(isScaled ? values.map((value) => value * embeddingScale) : values, i * hiddenSize);
   }
   return { kind: 'embeds', embeds: rows };
 }
